@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: GPL-2.0-or-later OR BSD-2-Clause
+//! The libibverbs provider of the Ochre HCA.
