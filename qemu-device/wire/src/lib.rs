@@ -1,2 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! InfiniBand packet and management datagram formats.
+//!
+//! Pure functions of bytes: no allocation, no I/O, no clock. Parsers accept any bytes and return an
+//! error for what is malformed; builders write into the caller's slice.
+//!
+//! - [`packet`]: data packets from LRH to VCRC, parsed into a view or built in place.
+//! - [`headers`]: the single headers and link packets.
+//! - [`crc`]: ICRC, VCRC and LPCRC, incremental.
+//! - [`types`]: LIDs, QPNs, PSNs, keys, lanes and identifiers.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod aeth;
+mod bytes;
+pub mod crc;
+pub mod headers;
+pub mod opcode;
+pub mod packet;
+pub mod types;
+
+pub use aeth::{
+    ack_timeout_ns, code_from_credits, credits_from_code, rnr_timer_ns, NakCode, Syndrome,
+};
+pub use crc::{Icrc, Vcrc};
+pub use headers::{Aeth, AtomicEth, Bth, Deth, FlowControl, Grh, Lnh, Lrh, Reth};
+pub use opcode::{Opcode, Operation, Transport};
+pub use packet::{
+    pad_len, set_vl, trailer_len, vcrc_ok, write_trailer, Build, BuildError, CrcCheck, Ext,
+    Headers, Packet, ParseError, Sealer, MAX_HEADERS, MAX_PACKET, MAX_TRAILER, MIN_PACKET,
+};
+pub use types::{Gid, Guid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl, Vl};

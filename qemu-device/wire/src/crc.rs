@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The checksums of packets: invariant CRC (32 bits), variant CRC and link packet CRC (16 bits).
+//!
+//! All of them shift the least significant bit first, start from ones and are complemented; the
+//! bytes go on the wire least significant first.
+
+use crate::headers::{Grh, Lrh};
+
+/// Running invariant CRC: feed it the packet from the LRH to the pad bytes, headers masked.
+#[derive(Clone, Debug)]
+pub struct Icrc(crc32fast::Hasher);
+
+impl Default for Icrc {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Icrc {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// The state before the first byte.
+    #[inline]
+    pub fn new() -> Self {
+        Icrc(crc32fast::Hasher::new())
+    }
+
+    /// The state after the headers of a packet. `headers` starts at the LRH and reaches past the
+    /// BTH; the variant fields (VL, traffic class, flow label, hop limit, the reserved byte of the
+    /// BTH with FECN and BECN) count as ones. What is too short for these headers is taken as it is.
+    #[inline]
+    pub fn over_headers(headers: &[u8]) -> Self {
+        let mut crc = Icrc::new();
+        let global = headers.get(1).is_some_and(|b| b & 3 == 3);
+        let fixed = Lrh::LEN + if global { Grh::LEN } else { 0 } + 5;
+        let mut masked = [0; Lrh::LEN + Grh::LEN + 5];
+        let Some((head, rest)) = headers.split_at_checked(fixed) else {
+            crc.update(headers);
+            return crc;
+        };
+        let masked = &mut masked[..fixed];
+        masked.copy_from_slice(head);
+        masked[0] |= 0xf0;
+        if global {
+            masked[Lrh::LEN] |= 0x0f;
+            masked[Lrh::LEN + 1..Lrh::LEN + 4].fill(0xff);
+            masked[Lrh::LEN + 7] = 0xff;
+        }
+        masked[fixed - 1] = 0xff;
+        crc.update(masked);
+        crc.update(rest);
+        crc
+    }
+
+    /// Adds bytes that follow.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The four bytes of the packet.
+    #[inline]
+    pub fn finish(self) -> [u8; 4] {
+        self.0.finalize().to_le_bytes()
+    }
+}
+
+/// Running variant CRC: feed it the packet from the LRH to the ICRC.
+#[derive(Clone, Copy, Debug)]
+pub struct Vcrc(u16);
+
+impl Default for Vcrc {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Vcrc {
+    /// Bytes on the wire.
+    pub const LEN: usize = 2;
+
+    /// The state before the first byte.
+    #[inline]
+    pub const fn new() -> Self {
+        Vcrc(0xffff)
+    }
+
+    /// Adds bytes that follow.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0 = crc16(self.0, bytes);
+    }
+
+    /// The two bytes of the packet.
+    #[inline]
+    pub const fn finish(self) -> [u8; 2] {
+        (!self.0).to_le_bytes()
+    }
+}
+
+/// Checksum of the four bytes of a link packet.
+#[inline]
+pub fn lpcrc(bytes: &[u8; 4]) -> [u8; 2] {
+    let mut crc = 0xffff;
+    for &b in bytes {
+        crc = crc >> 8 ^ TABLES[0][usize::from((crc ^ u16::from(b)) & 0xff)];
+    }
+    (!crc).to_le_bytes()
+}
+
+/// x^16 + x^12 + x^3 + x + 1 with the bits in reverse.
+const POLY: u16 = 0x100b_u16.reverse_bits();
+
+/// `TABLES[n][b]`: what byte `b` followed by `n` zero bytes adds.
+static TABLES: [[u16; 256]; 16] = {
+    let mut t = [[0; 256]; 16];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = i as u16;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 != 0 {
+                crc >> 1 ^ POLY
+            } else {
+                crc >> 1
+            };
+            bit += 1;
+        }
+        t[0][i] = crc;
+        i += 1;
+    }
+    let mut n = 1;
+    while n < 16 {
+        let mut i = 0;
+        while i < 256 {
+            let prev = t[n - 1][i];
+            t[n][i] = prev >> 8 ^ t[0][(prev & 0xff) as usize];
+            i += 1;
+        }
+        n += 1;
+    }
+    t
+};
+
+/// Sixteen bytes at a time.
+fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
+    let mut chunks = bytes.chunks_exact(16);
+    for c in &mut chunks {
+        let mut next = TABLES[15][usize::from(c[0] ^ crc as u8)]
+            ^ TABLES[14][usize::from(c[1] ^ (crc >> 8) as u8)];
+        let mut i = 2;
+        while i < 16 {
+            next ^= TABLES[15 - i][usize::from(c[i])];
+            i += 1;
+        }
+        crc = next;
+    }
+    for &b in chunks.remainder() {
+        crc = crc >> 8 ^ TABLES[0][usize::from((crc ^ u16::from(b)) & 0xff)];
+    }
+    crc
+}
