@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Ochre's front door. `make help` says what there is.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+CACHE := $(if $(OCHRE_CACHE),$(OCHRE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/ochre)
+ENTER := scripts/enter.sh
+LAB := $(ENTER) $(CACHE)/target/release/ochre-lab
+
+.PHONY: help
+help: ## say what can be made
+	@echo "Ochre: a virtual InfiniBand host channel adapter. What can be made:"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+	@echo
+	@echo "OCHRE_CACHE (now $(CACHE)) holds what is not of the checkout;"
+	@echo "OCHRE_MIRROR names a Debian mirror; KDIR another kernel tree (make modules)."
+
+.PHONY: setup
+setup: ## make or bring up to date everything: root file system, kernel tree, QEMU, programs, module
+	@scripts/setup.sh
+
+.PHONY: demo
+demo: ## two VMs form an InfiniBand subnet and run RDMA programs; report in build/demo
+	@OCHRE_QUIET=1 scripts/setup.sh
+	@$(LAB) demo
+
+.PHONY: vm
+vm: ## a shell in a VM that has an ochre_0
+	@OCHRE_QUIET=1 scripts/setup.sh
+	@$(LAB) vm
+
+.PHONY: pair
+pair: ## shells in two VMs whose HCAs are joined
+	@OCHRE_QUIET=1 scripts/setup.sh
+	@$(LAB) pair
+
+.PHONY: test
+test: ## all tests: unit, simulation, device without a guest, VMs
+	@OCHRE_QUIET=1 scripts/setup.sh
+	@scripts/test.sh
+
+.PHONY: test-unit
+test-unit: ## the tests that need no VM
+	@OCHRE_QUIET=1 scripts/setup.sh root headers qemu
+	@scripts/test.sh unit
+
+.PHONY: check
+check: ## formatting, lints and the layout of the sources
+	@OCHRE_QUIET=1 scripts/setup.sh root kernel headers
+	@scripts/check.sh
+
+.PHONY: modules
+modules: ## the kernel module, against the stock kernel's tree or KDIR=/path/to/a/7.3/tree
+	@scripts/modules.sh "$(KDIR)"
+
+.PHONY: qemu
+qemu: ## QEMU with the device (after an edit of it)
+	@scripts/setup.sh qemu
+
+.PHONY: fmt
+fmt: ## format the Rust sources
+	@OCHRE_QUIET=1 scripts/setup.sh root
+	@$(ENTER) cargo fmt --all
+
+.PHONY: clean
+clean: ## drop what was built in the checkout (the cache stays)
+	@rm -rf build
