@@ -27,25 +27,29 @@ impl Icrc {
     }
 
     /// The state after the headers of a packet. `headers` starts at the LRH and reaches past the
-    /// BTH; the variant fields (VL, traffic class, flow label, hop limit, the reserved byte of the
-    /// BTH with FECN and BECN) count as ones. What is too short for these headers is taken as it is.
+    /// BTH. What switches or routers may change counts as ones: the VL and, with a GRH, the whole
+    /// LRH, traffic class, flow label and hop limit; the byte of the BTH with FECN and BECN.
+    /// What is too short for these headers is taken as it is.
     #[inline]
     pub fn over_headers(headers: &[u8]) -> Self {
+        const GLOBAL: usize = Lrh::LEN + Grh::LEN;
         let mut crc = Icrc::new();
         let global = headers.get(1).is_some_and(|b| b & 3 == 3);
-        let fixed = Lrh::LEN + if global { Grh::LEN } else { 0 } + 5;
-        let mut masked = [0; Lrh::LEN + Grh::LEN + 5];
+        let fixed = if global { GLOBAL } else { Lrh::LEN } + 5;
         let Some((head, rest)) = headers.split_at_checked(fixed) else {
             crc.update(headers);
             return crc;
         };
+        let mut masked = [0; GLOBAL + 5];
         let masked = &mut masked[..fixed];
         masked.copy_from_slice(head);
-        masked[0] |= 0xf0;
         if global {
+            masked[..Lrh::LEN].fill(0xff);
             masked[Lrh::LEN] |= 0x0f;
             masked[Lrh::LEN + 1..Lrh::LEN + 4].fill(0xff);
             masked[Lrh::LEN + 7] = 0xff;
+        } else {
+            masked[0] |= 0xf0;
         }
         masked[fixed - 1] = 0xff;
         crc.update(masked);
@@ -143,8 +147,34 @@ static TABLES: [[u16; 256]; 16] = {
     t
 };
 
-/// Sixteen bytes at a time.
-fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
+/// Shortest input that is worth the set-up of carry-less multiplication.
+#[cfg(feature = "std")]
+const FOLD_MIN: usize = 160;
+
+#[inline]
+fn crc16(crc: u16, bytes: &[u8]) -> u16 {
+    #[cfg(feature = "std")]
+    if bytes.len() >= FOLD_MIN {
+        return fold(crc, bytes);
+    }
+    slice_by_16(crc, bytes)
+}
+
+/// With carry-less multiplication. The engine is that of a 32-bit CRC: with the polynomial in the
+/// upper half, and bits in reverse, the register is the 16-bit one in its lower half.
+#[cfg(feature = "std")]
+fn fold(crc: u16, bytes: &[u8]) -> u16 {
+    extern crate std;
+    static PARAMS: std::sync::LazyLock<crc_fast::CrcParams> = std::sync::LazyLock::new(|| {
+        crc_fast::CrcParams::new("VCRC", 32, 0x100b << 16, 0xffff, true, 0, 0)
+    });
+    let mut params = *PARAMS;
+    params.init = u64::from(crc);
+    crc_fast::checksum_with_params(params, bytes) as u16
+}
+
+/// With tables, sixteen bytes at a time.
+fn slice_by_16(mut crc: u16, bytes: &[u8]) -> u16 {
     let mut chunks = bytes.chunks_exact(16);
     for c in &mut chunks {
         let mut next = TABLES[15][usize::from(c[0] ^ crc as u8)]
@@ -160,4 +190,55 @@ fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
         crc = crc >> 8 ^ TABLES[0][usize::from((crc ^ u16::from(b)) & 0xff)];
     }
     crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entries of the byte-wise table of polynomial 0x100B, least significant bit first, as
+    /// published in the sources of the MPGA library of the Mellanox IB stack (2004).
+    #[test]
+    fn vcrc_table_is_the_published_one() {
+        for (i, v) in [
+            (0, 0x0000),
+            (1, 0x1ba1),
+            (7, 0x4267),
+            (64, 0x6804),
+            (128, 0xd008),
+            (200, 0x6504),
+            (255, 0x0960),
+        ] {
+            assert_eq!(TABLES[0][i], v, "entry {i}");
+        }
+    }
+
+    #[test]
+    fn all_ways_agree() {
+        fn bitwise(mut crc: u16, bytes: &[u8]) -> u16 {
+            for &b in bytes {
+                crc ^= u16::from(b);
+                for _ in 0..8 {
+                    crc = if crc & 1 != 0 {
+                        crc >> 1 ^ POLY
+                    } else {
+                        crc >> 1
+                    };
+                }
+            }
+            crc
+        }
+        let data: [u8; 5000] = core::array::from_fn(|i| (i * 31 + i / 7) as u8);
+        for len in [
+            0, 1, 15, 16, 17, 159, 160, 161, 255, 256, 300, 1023, 2049, 4999,
+        ] {
+            for seed in [0xffff, 0x0000, 0x1234] {
+                let want = bitwise(seed, &data[..len]);
+                assert_eq!(slice_by_16(seed, &data[..len]), want, "tables, {len} bytes");
+                assert_eq!(crc16(seed, &data[..len]), want, "default, {len} bytes");
+                #[cfg(feature = "std")]
+                assert_eq!(fold(seed, &data[..len]), want, "folding, {len} bytes");
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! - [`packet`]: data packets from LRH to VCRC, parsed into a view or built in place.
 //! - [`headers`]: the single headers and link packets.
 //! - [`crc`]: ICRC, VCRC and LPCRC, incremental.
+//! - [`mad`]: management datagrams and their attributes.
 //! - [`types`]: LIDs, QPNs, PSNs, keys, lanes and identifiers.
 
 #![no_std]
@@ -16,6 +17,7 @@ pub mod aeth;
 mod bytes;
 pub mod crc;
 pub mod headers;
+pub mod mad;
 pub mod opcode;
 pub mod packet;
 pub mod types;
@@ -25,6 +27,7 @@ pub use aeth::{
 };
 pub use crc::{Icrc, Vcrc};
 pub use headers::{Aeth, AtomicEth, Bth, Deth, FlowControl, Grh, Lnh, Lrh, Reth};
+pub use mad::Mad;
 pub use opcode::{Opcode, Operation, Transport};
 pub use packet::{
     pad_len, set_vl, trailer_len, vcrc_ok, write_trailer, Build, BuildError, CrcCheck, Ext,
