@@ -4,7 +4,8 @@
 //! Pure functions of bytes: no allocation, no I/O, no clock. Parsers accept any bytes and return an
 //! error for what is malformed; builders write into the caller's slice.
 //!
-//! - [`packet`]: data packets from LRH to VCRC, parsed into a view or built in place.
+//! - [`packet`]: data packets from LRH to VCRC, parsed into a view.
+//! - [`build`]: data packets built in place, and both CRCs folded into a copy.
 //! - [`headers`]: the single headers and link packets.
 //! - [`crc`]: ICRC, VCRC and LPCRC, incremental.
 //! - [`mad`]: management datagrams and their attributes.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aeth;
+pub mod build;
 mod bytes;
 pub mod crc;
 pub mod headers;
@@ -25,12 +27,12 @@ pub mod types;
 pub use aeth::{
     ack_timeout_ns, code_from_credits, credits_from_code, rnr_timer_ns, NakCode, Syndrome,
 };
+pub use build::{pad_len, trailer_len, write_trailer, Build, BuildError, CrcCheck, Ext, Sealer};
 pub use crc::{Icrc, Vcrc};
 pub use headers::{Aeth, AtomicEth, Bth, Deth, FlowControl, Grh, Lnh, Lrh, Reth};
 pub use mad::Mad;
 pub use opcode::{Opcode, Operation, Transport};
 pub use packet::{
-    pad_len, set_vl, trailer_len, vcrc_ok, write_trailer, Build, BuildError, CrcCheck, Ext,
-    Headers, Packet, ParseError, Sealer, MAX_HEADERS, MAX_PACKET, MAX_TRAILER, MIN_PACKET,
+    set_vl, vcrc_ok, Headers, Packet, ParseError, MAX_HEADERS, MAX_PACKET, MAX_TRAILER, MIN_PACKET,
 };
 pub use types::{Gid, Guid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl, Vl};
