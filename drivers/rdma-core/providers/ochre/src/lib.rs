@@ -1,2 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later OR BSD-2-Clause
-//! The libibverbs provider of the Ochre HCA.
+
+//! libochre: the libibverbs provider of the Ochre HCA.
+//!
+//! libibverbs loads this library, which registers itself; for each Ochre device it then makes a
+//! context, in which posting, polling and arming happen in user memory: work requests are written to
+//! the QP's buffer, completions are read from the CQ's, and a doorbell page of the device is mapped.
+//! Everything else is a command to the kernel driver.
+//!
+//! - `ffi`: libibverbs' private interface, generated from rdma-core's headers.
+//! - `device`: the entry point, and which devices are ours.
+//! - `context`: an opened device, and the verbs that only pass through.
+//! - `memory`: memory that is shared with the device.
+//! - `cq`, `qp`: making and destroying queues; `poll`, `post`: the data path.
+
+mod context;
+mod cq;
+mod device;
+mod ffi;
+mod memory;
+mod poll;
+mod post;
+mod qp;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-or-later OR BSD-2-Clause
+
+//! Completion queues: making, arming, destroying.
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+use core::sync::atomic::{fence, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ochre_abi::{CreateCqReq, CreateCqResp};
+use ochre_hw::cqe::{Cqe, CQE_PHASE};
+use ochre_hw::queue::{CqRecord, CQ_ARM_KIND, CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_ARM_STEP};
+
+use crate::context::Context;
+use crate::ffi::{self, fail, Cmd};
+use crate::memory::{publish, Buffer};
+
+/// A completion queue. libibverbs knows the first field.
+#[repr(C)]
+pub(crate) struct Cq {
+    cq: ffi::ibv_cq,
+    ring: Mutex<Ring>,
+}
+
+/// The entries and how far they are consumed.
+pub(crate) struct Ring {
+    buffer: Buffer,
+    log_entries: u8,
+    consumer: u32,
+}
+
+impl Cq {
+    /// The queue behind libibverbs' pointer.
+    ///
+    /// # Safety
+    /// `cq` must be a CQ that [`create_cq`] made and that is not destroyed during `'a`.
+    pub(crate) unsafe fn from_ptr<'a>(cq: *mut ffi::ibv_cq) -> &'a Self {
+        const { assert!(offset_of!(Cq, cq) == 0) };
+        // SAFETY: by the caller's promise; libibverbs' own field is accessed only by libibverbs.
+        unsafe { &*cq.cast::<Self>() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn offset(&self, index: u32) -> usize {
+        let slot = index & ((1 << self.log_entries) - 1);
+        CqRecord::SIZE + slot as usize * Cqe::SIZE
+    }
+
+    /// The entry of an index has been written by the device.
+    #[inline]
+    fn is_valid(&self, index: u32) -> bool {
+        // The phase is in the last byte of the entry, the top byte of its last word.
+        let last = u32::from_le(
+            self.buffer
+                .word(self.offset(index) + Cqe::SIZE - 4)
+                .load(Ordering::Acquire),
+        );
+        let pass = (index >> self.log_entries) & 1;
+        ((last >> 24) as u8 & CQE_PHASE) == CQE_PHASE ^ pass as u8
+    }
+
+    /// Takes the next completion, if there is one.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Cqe> {
+        if !self.is_valid(self.consumer) {
+            return None;
+        }
+        let cqe = Cqe::from_bytes(&self.buffer.read(self.offset(self.consumer)));
+        self.consumer = self.consumer.wrapping_add(1);
+        Some(cqe)
+    }
+
+    /// Gives the consumed entries back to the device.
+    #[inline]
+    pub(crate) fn release(&self) {
+        publish(
+            self.buffer.word(offset_of!(CqRecord, consumer)),
+            self.consumer,
+        );
+    }
+
+    /// Removes the completions of a QP that goes away or starts anew; the others keep their order.
+    pub(crate) fn remove(&mut self, qpn: u32) {
+        let mut end = self.consumer;
+        while end.wrapping_sub(self.consumer) < 1 << self.log_entries && self.is_valid(end) {
+            end = end.wrapping_add(1);
+        }
+        // From the newest to the oldest, entries that stay move up over those that go.
+        let mut removed = 0;
+        let mut index = end;
+        while index != self.consumer {
+            index = index.wrapping_sub(1);
+            let entry: [u8; Cqe::SIZE] = self.buffer.read(self.offset(index));
+            if Cqe::from_bytes(&entry).qpn == qpn {
+                removed += 1;
+            } else if removed > 0 {
+                // The phase is that of the place, so all but the last byte moves.
+                self.buffer.write(
+                    self.offset(index.wrapping_add(removed)),
+                    &entry[..Cqe::SIZE - 1],
+                );
+            }
+        }
+        if removed > 0 {
+            self.consumer = self.consumer.wrapping_add(removed);
+            self.release();
+        }
+    }
+
+    fn arm(&self, kind: u32) {
+        let word = self.buffer.word(offset_of!(CqRecord, arm));
+        let sequence = u32::from_le(word.load(Ordering::Relaxed)) & !CQ_ARM_KIND;
+        word.store(
+            (sequence.wrapping_add(CQ_ARM_STEP) | kind).to_le(),
+            Ordering::Release,
+        );
+        // The program now polls once more: the device must see the word before that poll reads.
+        fence(Ordering::SeqCst);
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_cq(
+    ctx: *mut ffi::ibv_context,
+    cqe: c_int,
+    channel: *mut ffi::ibv_comp_channel,
+    vector: c_int,
+) -> *mut ffi::ibv_cq {
+    // SAFETY: an open context of ours.
+    let limits = &unsafe { Context::state(ctx) }.limits;
+    let Ok(wanted) = u32::try_from(cqe) else {
+        return fail(libc::EINVAL);
+    };
+    if wanted == 0 || wanted > limits.max_cqe {
+        return fail(libc::EINVAL);
+    }
+    let log_entries = wanted.next_power_of_two().trailing_zeros() as u8;
+    let bytes = CqRecord::SIZE + (Cqe::SIZE << log_entries);
+    let buffer = match Buffer::new(bytes.next_multiple_of(4096)) {
+        Ok(buffer) => buffer,
+        Err(errno) => return fail(errno),
+    };
+    let mut cmd = Cmd::<ffi::ibv_create_cq, _>::new(CreateCqReq {
+        buf_addr: buffer.addr(),
+        buf_len: buffer.len() as u64,
+        log_entries: log_entries.into(),
+        reserved: 0,
+    });
+    let mut resp = Cmd::<ffi::ib_uverbs_create_cq_resp, _>::new(CreateCqResp::default());
+    let mut cq = Box::new(Cq {
+        cq: ffi::ibv_cq::default(),
+        ring: Mutex::new(Ring {
+            buffer,
+            log_entries,
+            consumer: 0,
+        }),
+    });
+    // SAFETY: command and response are as long as is said; the other pointers are the program's.
+    let err = unsafe {
+        ffi::ibv_cmd_create_cq(
+            ctx,
+            1 << log_entries,
+            channel,
+            vector,
+            &mut cq.cq,
+            &mut cmd.core,
+            size_of_val(&cmd),
+            &mut resp.core,
+            size_of_val(&resp),
+        )
+    };
+    if err != 0 {
+        return fail(err);
+    }
+    Box::into_raw(cq).cast()
+}
+
+pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
+    // SAFETY: a CQ of ours that no QP uses any more; freed once the kernel agrees.
+    unsafe {
+        let err = ffi::ibv_cmd_destroy_cq(cq);
+        if err == 0 {
+            drop(Box::from_raw(cq.cast::<Cq>()));
+        }
+        err
+    }
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(
+    cq: *mut ffi::ibv_cq,
+    solicited_only: c_int,
+) -> c_int {
+    // SAFETY: a CQ of ours.
+    let cq = unsafe { Cq::from_ptr(cq) };
+    cq.lock().arm(if solicited_only != 0 {
+        CQ_ARM_SOLICITED
+    } else {
+        CQ_ARM_NEXT
+    });
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(log_entries: u8) -> Ring {
+        Ring {
+            buffer: Buffer::new(4096).unwrap(),
+            log_entries,
+            consumer: 0,
+        }
+    }
+
+    /// Writes an entry as the device does.
+    fn put(ring: &Ring, index: u32, qpn: u32, wr_id: u64) {
+        let pass = (index >> ring.log_entries) & 1;
+        let cqe = Cqe {
+            qpn,
+            wr_id,
+            owner: CQE_PHASE ^ pass as u8,
+            ..Cqe::default()
+        };
+        ring.buffer.write(ring.offset(index), &cqe.to_bytes());
+    }
+
+    #[test]
+    fn entries_of_earlier_passes_are_not_taken_again() {
+        let mut ring = ring(2);
+        for pass in 0..4 {
+            for i in 0..4 {
+                assert_eq!(ring.next(), None);
+                put(&ring, pass * 4 + i, 7, u64::from(pass * 4 + i));
+                assert_eq!(ring.next().unwrap().wr_id, u64::from(pass * 4 + i));
+            }
+        }
+    }
+
+    #[test]
+    fn removing_a_qp_keeps_the_order_of_the_others() {
+        let mut ring = ring(3);
+        // Start in the middle, so that the entries wrap around.
+        for i in 0..5 {
+            put(&ring, i, 1, 0);
+            ring.next().unwrap();
+        }
+        for (i, qpn) in [1, 2, 1, 1, 2, 2].into_iter().enumerate() {
+            put(&ring, 5 + i as u32, qpn, i as u64);
+        }
+        ring.remove(1);
+        let left: Vec<_> = std::iter::from_fn(|| ring.next())
+            .map(|c| (c.qpn, c.wr_id))
+            .collect();
+        assert_eq!(left, [(2, 1), (2, 4), (2, 5)]);
+        assert_eq!(ring.consumer, 11);
+    }
+
+    #[test]
+    fn each_arming_is_a_new_value() {
+        let ring = ring(2);
+        let word = || {
+            ring.buffer
+                .word(offset_of!(CqRecord, arm))
+                .load(Ordering::Relaxed)
+        };
+        ring.arm(CQ_ARM_SOLICITED);
+        let first = word();
+        ring.arm(CQ_ARM_SOLICITED);
+        assert_ne!(word(), first);
+        assert_eq!(word() & CQ_ARM_KIND, CQ_ARM_SOLICITED);
+        ring.arm(CQ_ARM_NEXT);
+        assert_eq!(word() & CQ_ARM_KIND, CQ_ARM_NEXT);
+    }
+}
