@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What an engine may touch besides its QP: memory, completions, events, port attributes, counters,
+//! time and the scheduler.
+
+use ochre_hw::cmd::port::{Counter, COUNTER_SLOTS};
+use ochre_hw::cmd::queue::ASYNC_EQ;
+use ochre_hw::cqe::Cqe;
+use ochre_hw::eqe::{Eqe, EventType};
+use ochre_hw::regs::FatalReason;
+
+use crate::ah::Ah;
+use crate::cq::{ArmCheck, Cq};
+use crate::eq::Eq;
+use crate::mcast::Groups;
+use crate::mem::{gather, scatter, MemError, MrTable, SgData};
+use crate::port::PortContext;
+use crate::sched::Scheduler;
+use crate::seams::Dma;
+use crate::table::Table;
+use crate::{Limits, Time};
+
+/// A protection domain: how many objects belong to it.
+#[derive(Debug, Default)]
+pub struct Pd {
+    /// Regions, QPs and address handles.
+    pub users: u32,
+}
+
+/// Everything of the device but QPs and links.
+#[derive(Debug)]
+pub struct Ctx<D> {
+    /// Memory of the guest.
+    pub dma: D,
+    /// Time of this call into the device.
+    pub now: Time,
+    /// Most objects of each kind.
+    pub limits: Limits,
+    /// Protection domains.
+    pub pds: Table<Pd>,
+    /// Event queues.
+    pub eqs: Table<Eq>,
+    /// Completion queues.
+    pub cqs: Table<Cq>,
+    /// Memory regions.
+    pub mrs: MrTable,
+    /// Address handles.
+    pub ahs: Table<Ah>,
+    /// Multicast groups and the QPs attached to them.
+    pub groups: Groups,
+    /// Ports; port `n` at index `n - 1`.
+    pub ports: Vec<PortContext>,
+    /// Who is to run next.
+    pub sched: Scheduler,
+    /// Why the device has stopped, if it has.
+    pub fatal: Option<FatalReason>,
+    /// QP1 and QP0 MADs that the firmware answers, with what the port has to know.
+    pub(crate) vectors_due: u64,
+    pub(crate) cqs_noted: Vec<u32>,
+    pub(crate) cqs_broken: Vec<u32>,
+    pub(crate) cqs_held: std::collections::BTreeSet<(Time, u32)>,
+    pub(crate) eqs_noted: Vec<u32>,
+    counters: Vec<[u64; COUNTER_SLOTS]>,
+}
+
+impl<D: Dma> Ctx<D> {
+    /// An empty device of this many ports.
+    pub(crate) fn new(dma: D, limits: Limits, ports: Vec<PortContext>) -> Self {
+        Ctx {
+            dma,
+            now: Time::ZERO,
+            pds: Table::new(1, limits.pds),
+            eqs: Table::new(0, limits.eqs),
+            cqs: Table::new(1, limits.cqs),
+            mrs: MrTable::new(limits.mrs),
+            ahs: Table::new(1, limits.ahs),
+            groups: Groups::new(limits.mcast_groups, limits.mcast_qps),
+            sched: Scheduler::new(ports.len()),
+            fatal: None,
+            vectors_due: 0,
+            cqs_noted: Vec::new(),
+            cqs_broken: Vec::new(),
+            cqs_held: std::collections::BTreeSet::new(),
+            eqs_noted: Vec::new(),
+            counters: vec![[0; COUNTER_SLOTS]; ports.len()],
+            ports,
+            limits,
+        }
+    }
+
+    /// The port with this number, from 1.
+    #[inline]
+    pub fn port(&self, number: u8) -> Option<&PortContext> {
+        self.ports.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// The same to change.
+    #[inline]
+    pub fn port_mut(&mut self, number: u8) -> Option<&mut PortContext> {
+        self.ports.get_mut(usize::from(number).checked_sub(1)?)
+    }
+
+    /// Counts one more on a port (from 1).
+    #[inline]
+    pub fn count(&mut self, port: u8, counter: Counter) {
+        let index = usize::from(port).wrapping_sub(1);
+        if let Some(values) = self.counters.get_mut(index) {
+            values[counter.raw() as usize] += 1;
+        }
+    }
+
+    /// Value of a counter of a port (from 1).
+    pub fn counter(&self, port: u8, counter: Counter) -> u64 {
+        let index = usize::from(port).wrapping_sub(1);
+        self.counters
+            .get(index)
+            .map_or(0, |values| values[counter.raw() as usize])
+    }
+
+    /// Copies bytes `offset..offset + out.len()` of a request's data out of the guest's memory.
+    #[inline]
+    pub fn gather(
+        &self,
+        pd: u32,
+        data: SgData<'_>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), MemError> {
+        gather(&self.dma, &self.mrs, pd, data, offset, out)
+    }
+
+    /// Copies bytes to the elements of a receive, READ or atomic, from byte `offset` on.
+    #[inline]
+    pub fn scatter(
+        &self,
+        pd: u32,
+        data: SgData<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), MemError> {
+        scatter(&self.dma, &self.mrs, pd, data, offset, bytes)
+    }
+
+    /// Writes a completion to CQ `cq`; time stamp and phase are filled in, the rest is as given.
+    ///
+    /// A CQ that is full or cannot be written breaks: its event is written and its QPs go to the
+    /// error state as soon as the engine returns. A completion to a broken CQ is lost.
+    pub fn complete(&mut self, cq: u32, mut cqe: Cqe) {
+        let Some(queue) = self.cqs.get_mut(cq) else {
+            return;
+        };
+        if queue.broken {
+            return;
+        }
+        cqe.timestamp = self.now.as_nanos();
+        match queue.push(&self.dma, cqe) {
+            Ok(()) => {
+                if !queue.noted {
+                    queue.noted = true;
+                    self.cqs_noted.push(cq);
+                }
+            }
+            Err(_) => self.break_cq(cq),
+        }
+    }
+
+    fn break_cq(&mut self, cq: u32) {
+        if let Some(queue) = self.cqs.get_mut(cq) {
+            if !queue.broken {
+                queue.broken = true;
+                self.cqs_broken.push(cq);
+                self.count(1, Counter::CqOverruns);
+                self.event(EventType::CqError, 0, cq);
+            }
+        }
+    }
+
+    /// Writes an event to the async event queue. `port` is 0 where the event is not a port's.
+    pub fn event(&mut self, event: EventType, port: u8, number: u32) {
+        self.post_event(ASYNC_EQ, event, port, number);
+    }
+
+    fn post_event(&mut self, eq: u32, event: EventType, port: u8, number: u32) {
+        // Without the async queue nobody listens yet.
+        let Some(queue) = self.eqs.get_mut(eq) else {
+            return;
+        };
+        let eqe = Eqe {
+            event: event.raw(),
+            port,
+            number,
+            timestamp: self.now.as_nanos(),
+            ..Eqe::default()
+        };
+        match queue.push(&self.dma, eqe) {
+            Ok(()) => {
+                if !queue.noted {
+                    queue.noted = true;
+                    self.eqs_noted.push(eq);
+                }
+            }
+            Err(reason) => self.stop(reason),
+        }
+    }
+
+    /// Stops the device: only a reset helps.
+    pub(crate) fn stop(&mut self, reason: FatalReason) {
+        self.fatal.get_or_insert(reason);
+    }
+
+    /// Looks at the arm words of all queues that were written to, once for the whole burst.
+    pub(crate) fn look_at_arms(&mut self) {
+        while let Some(&(time, cq)) = self.cqs_held.first() {
+            if time > self.now {
+                break;
+            }
+            self.cqs_held.pop_first();
+            if let Some(queue) = self.cqs.get_mut(cq) {
+                if !queue.noted {
+                    queue.noted = true;
+                    self.cqs_noted.push(cq);
+                }
+            }
+        }
+        if self.cqs_noted.is_empty() && self.eqs_noted.is_empty() {
+            return;
+        }
+        // Entries are visible before the arm words are read: software arms, then looks for entries.
+        self.dma.fence();
+        while let Some(cq) = self.cqs_noted.pop() {
+            let Some(queue) = self.cqs.get_mut(cq) else {
+                continue;
+            };
+            queue.noted = false;
+            let eq = queue.eq;
+            match queue.check_arm(&self.dma, self.now) {
+                Ok(ArmCheck::Quiet) => {}
+                Ok(ArmCheck::Event) => self.post_event(eq, EventType::CqCompletion, 0, cq),
+                Ok(ArmCheck::Later(time)) => {
+                    self.cqs_held.insert((time, cq));
+                }
+                Err(_) => self.break_cq(cq),
+            }
+        }
+        self.dma.fence();
+        while let Some(eq) = self.eqs_noted.pop() {
+            let Some(queue) = self.eqs.get_mut(eq) else {
+                continue;
+            };
+            queue.noted = false;
+            match queue.check_arm(&self.dma) {
+                Ok(true) => {
+                    self.vectors_due |= 1 << (queue.vector & 63);
+                }
+                Ok(false) => {}
+                Err(reason) => self.stop(reason),
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Send and receive queues in the guest's memory: how far the guest has come, and what stands in a
+//! slot. What a work request means is the engines' business.
+
+use ochre_hw::queue::{MAX_INLINE, MAX_SGE};
+use ochre_hw::wqe::{AtomicSegment, RecvWqe, SendOpcode, SendWqe, Sge, SEND_FLAGS, SEND_INLINE};
+
+use crate::mem::{QueueMem, SgData};
+use crate::seams::{Dma, DmaError};
+
+/// Why a queue cannot go on: the QP goes to the error state with `QpFatal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// The producer index is further ahead than the queue has slots.
+    #[error("producer index is {ahead} slots ahead of a queue of {slots}")]
+    Overrun {
+        /// How far ahead.
+        ahead: u32,
+        /// Slots of the queue.
+        slots: u32,
+    },
+    /// The queue's memory cannot be reached.
+    #[error(transparent)]
+    Dma(#[from] DmaError),
+}
+
+/// Offsets of the words of a queue in the QP's record.
+#[derive(Clone, Copy, Debug)]
+struct Words {
+    producer: u64,
+    need_wake: u64,
+}
+
+const SEND_WORDS: Words = Words {
+    producer: 0x00,
+    need_wake: 0x40,
+};
+const RECV_WORDS: Words = Words {
+    producer: 0x04,
+    need_wake: 0x44,
+};
+
+/// A queue of work requests.
+#[derive(Debug)]
+pub struct WorkQueue {
+    offset: u32,
+    log_slots: u8,
+    log_stride: u8,
+    /// What `need_wake` in the record says now.
+    asleep: bool,
+    words: Words,
+    /// Index that the guest fills next, as last read.
+    pub producer: u32,
+    /// Index of the next slot that the engine takes up.
+    pub head: u32,
+    /// Index of the oldest slot that is not completed: all before it are free.
+    pub tail: u32,
+}
+
+impl WorkQueue {
+    /// A send queue at byte `offset` of the QP's buffer.
+    pub fn send(offset: u32, log_slots: u8, log_stride: u8) -> Self {
+        Self::new(offset, log_slots, log_stride, SEND_WORDS)
+    }
+
+    /// A receive queue at byte `offset` of the QP's buffer.
+    pub fn recv(offset: u32, log_slots: u8, log_stride: u8) -> Self {
+        Self::new(offset, log_slots, log_stride, RECV_WORDS)
+    }
+
+    fn new(offset: u32, log_slots: u8, log_stride: u8, words: Words) -> Self {
+        WorkQueue {
+            offset,
+            log_slots,
+            log_stride,
+            asleep: false,
+            words,
+            producer: 0,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Slots of the queue.
+    #[inline]
+    pub fn slots(&self) -> u32 {
+        1 << self.log_slots
+    }
+
+    /// Slots filled that the engine has not taken up, as last read by [`WorkQueue::look`].
+    #[inline]
+    pub fn pending(&self) -> u32 {
+        self.producer.wrapping_sub(self.head)
+    }
+
+    /// Reads the producer index and gives the number of slots not taken up.
+    #[inline]
+    pub fn look<D: Dma>(&mut self, dma: &D, mem: &QueueMem) -> Result<u32, QueueError> {
+        let producer = mem.load_u32(dma, self.words.producer)?;
+        let ahead = producer.wrapping_sub(self.tail);
+        // An index behind `head` is far ahead too: the differences are modulo 2^32.
+        if ahead > self.slots() || ahead < self.head.wrapping_sub(self.tail) {
+            return Err(QueueError::Overrun {
+                ahead,
+                slots: self.slots(),
+            });
+        }
+        self.producer = producer;
+        Ok(self.pending())
+    }
+
+    /// Tells the guest to ring for new requests, then looks once more. Where the result is not 0,
+    /// something came meanwhile and the queue counts as awake again.
+    pub fn sleep<D: Dma>(&mut self, dma: &D, mem: &QueueMem) -> Result<u32, QueueError> {
+        if !self.asleep {
+            mem.store_u32(dma, self.words.need_wake, 1)?;
+            self.asleep = true;
+        }
+        dma.fence();
+        let pending = self.look(dma, mem)?;
+        if pending != 0 {
+            self.wake(dma, mem)?;
+        }
+        Ok(pending)
+    }
+
+    /// Tells the guest that doorbells are not needed for now: the engine will look by itself.
+    #[inline]
+    pub fn wake<D: Dma>(&mut self, dma: &D, mem: &QueueMem) -> Result<(), QueueError> {
+        if self.asleep {
+            mem.store_u32(dma, self.words.need_wake, 0)?;
+            self.asleep = false;
+        }
+        Ok(())
+    }
+
+    /// Goes back to an empty queue, as after RESET: indices start at 0.
+    pub fn reset<D: Dma>(&mut self, dma: &D, mem: &QueueMem) -> Result<(), QueueError> {
+        self.producer = 0;
+        self.head = 0;
+        self.tail = 0;
+        self.asleep = false;
+        Ok(mem.store_u32(dma, self.words.need_wake, 0)?)
+    }
+
+    fn read_slot<'a, D: Dma>(
+        &self,
+        dma: &D,
+        mem: &QueueMem,
+        index: u32,
+        buf: &'a mut [u8],
+    ) -> Result<&'a [u8], DmaError> {
+        let slot = index & (self.slots() - 1);
+        let offset = u64::from(self.offset) + (u64::from(slot) << self.log_stride);
+        let len = buf.len().min(1 << self.log_stride);
+        mem.read(dma, offset, &mut buf[..len])?;
+        Ok(&buf[..len])
+    }
+
+    /// Copies the send request in slot `index` out of the guest's memory and checks its form.
+    pub fn read_send<D: Dma>(
+        &self,
+        dma: &D,
+        mem: &QueueMem,
+        index: u32,
+    ) -> Result<SendRequest, DmaError> {
+        let mut slot = [0; SLOT];
+        let len = self.read_slot(dma, mem, index, &mut slot)?.len();
+        Ok(SendRequest::new(index, slot, len))
+    }
+
+    /// Copies the receive request in slot `index` out of the guest's memory and checks its form.
+    pub fn read_recv<D: Dma>(
+        &self,
+        dma: &D,
+        mem: &QueueMem,
+        index: u32,
+    ) -> Result<RecvRequest, DmaError> {
+        let mut slot = [0; RECV_SLOT];
+        let len = self.read_slot(dma, mem, index, &mut slot)?.len();
+        Ok(RecvRequest::new(index, slot, len))
+    }
+}
+
+/// Most bytes of a send slot that have a meaning.
+const SLOT: usize = 1024;
+/// Most bytes of a receive slot that have a meaning.
+const RECV_SLOT: usize = RecvWqe::SIZE + MAX_SGE as usize * Sge::SIZE;
+
+/// A send request, copied out of its slot.
+///
+/// Its form has been checked: reserved bits, number of elements and inline length fit the slot.
+/// A request whose form is wrong has `opcode` `None`; it completes with `LocalQpOperation`.
+#[derive(Clone, Debug)]
+pub struct SendRequest {
+    /// Index of its slot.
+    pub index: u32,
+    /// What to do, or `None` for a malformed request.
+    pub opcode: Option<SendOpcode>,
+    /// The head of the slot.
+    pub wqe: SendWqe,
+    /// Operands, of an atomic.
+    pub atomic: AtomicSegment,
+    slot: [u8; SLOT],
+    data_at: u16,
+    data_len: u16,
+}
+
+impl SendRequest {
+    fn new(index: u32, slot: [u8; SLOT], len: usize) -> Self {
+        let mut head = [0; SendWqe::SIZE];
+        head.copy_from_slice(&slot[..SendWqe::SIZE]);
+        let wqe = SendWqe::from_bytes(&head);
+        let mut request = SendRequest {
+            index,
+            opcode: None,
+            wqe,
+            atomic: AtomicSegment::default(),
+            slot,
+            data_at: SendWqe::SIZE as u16,
+            data_len: 0,
+        };
+        let Some(opcode) = SendOpcode::from_raw(wqe.opcode) else {
+            return request;
+        };
+        if wqe.flags & !SEND_FLAGS != 0 || wqe.reserved != 0 {
+            return request;
+        }
+        let atomic = matches!(opcode, SendOpcode::CompareSwap | SendOpcode::FetchAdd);
+        let data_at = if atomic {
+            let mut segment = [0; AtomicSegment::SIZE];
+            segment.copy_from_slice(&request.slot[SendWqe::SIZE..][..AtomicSegment::SIZE]);
+            request.atomic = AtomicSegment::from_bytes(&segment);
+            SendWqe::SIZE + AtomicSegment::SIZE
+        } else {
+            SendWqe::SIZE
+        };
+        let data_len = if wqe.flags & SEND_INLINE != 0 {
+            let with_inline = !atomic && opcode != SendOpcode::Read;
+            if !with_inline || wqe.num_sge != 0 || u32::from(wqe.inline_len) > MAX_INLINE {
+                return request;
+            }
+            usize::from(wqe.inline_len)
+        } else {
+            if u32::from(wqe.num_sge) > MAX_SGE || wqe.inline_len != 0 {
+                return request;
+            }
+            usize::from(wqe.num_sge) * Sge::SIZE
+        };
+        if data_at + data_len > len {
+            return request;
+        }
+        request.data_at = data_at as u16;
+        request.data_len = data_len as u16;
+        request.opcode = Some(opcode);
+        request
+    }
+
+    /// Whether all of `flags` are set.
+    #[inline]
+    pub fn has(&self, flags: u8) -> bool {
+        self.wqe.flags & flags == flags
+    }
+
+    /// Its data.
+    #[inline]
+    pub fn data(&self) -> SgData<'_> {
+        let bytes = &self.slot[usize::from(self.data_at)..][..usize::from(self.data_len)];
+        if self.has(SEND_INLINE) {
+            SgData::Inline(bytes)
+        } else {
+            SgData::Elements(bytes)
+        }
+    }
+}
+
+/// A receive request, copied out of its slot.
+///
+/// Where its form is wrong, `valid` is false; it completes with `LocalQpOperation`.
+#[derive(Clone, Debug)]
+pub struct RecvRequest {
+    /// Index of its slot.
+    pub index: u32,
+    /// Returned in the completion.
+    pub wr_id: u64,
+    /// Reserved bits are zero and the elements fit the slot.
+    pub valid: bool,
+    elements: u8,
+    slot: [u8; RECV_SLOT],
+}
+
+impl RecvRequest {
+    fn new(index: u32, slot: [u8; RECV_SLOT], len: usize) -> Self {
+        let mut head = [0; RecvWqe::SIZE];
+        head.copy_from_slice(&slot[..RecvWqe::SIZE]);
+        let wqe = RecvWqe::from_bytes(&head);
+        let valid = wqe.reserved == 0
+            && wqe.num_sge <= MAX_SGE
+            && RecvWqe::SIZE + wqe.num_sge as usize * Sge::SIZE <= len;
+        RecvRequest {
+            index,
+            wr_id: wqe.wr_id,
+            valid,
+            elements: if valid { wqe.num_sge as u8 } else { 0 },
+            slot,
+        }
+    }
+
+    /// Its room for data.
+    #[inline]
+    pub fn data(&self) -> SgData<'_> {
+        let len = usize::from(self.elements) * Sge::SIZE;
+        SgData::Elements(&self.slot[RecvWqe::SIZE..RecvWqe::SIZE + len])
+    }
+}
