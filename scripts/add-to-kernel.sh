@@ -28,6 +28,7 @@ find "$tree/drivers/infiniband/hw/ochre" -mindepth 1 -delete
 	tar -xf - -C "$tree/drivers/infiniband/hw/ochre"
 
 makefile=$tree/drivers/infiniband/hw/Makefile
+# shellcheck disable=SC2016  # make's variable
 line='obj-$(CONFIG_INFINIBAND_OCHRE) += ochre/'
 grep -qF "$line" "$makefile" || echo "$line" >>"$makefile"
 

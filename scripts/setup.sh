@@ -8,6 +8,7 @@
 # Steps: root kernel headers qemu workspace module; each brings the steps that it needs. OCHRE_CACHE says
 # where the results go (default: ochre in the user's cache directory), OCHRE_MIRROR which Debian mirror to use,
 # OCHRE_QUIET=1 leaves out the steps that are up to date.
+# shellcheck source-path=SCRIPTDIR
 set -eu
 
 # shellcheck source=setup/lib.sh

@@ -29,8 +29,11 @@ tar -xf "$tarball" -C "$work" --strip-components=1
 mkdir "$work/build"
 cd "$work/build"
 cmake -GNinja -DNO_PYVERBS=1 -DNO_MAN_PAGES=1 ..
+# The C structures of the kernel ABI (kernel-abi/*.h) are generated.
+ninja kern-abi
 mkdir -p "$output"
 # The headers are links into the source; keep what they point to.
 cp -RL include "$output/include"
 echo "$have" >"$output/VERSION"
 test -s "$output/include/infiniband/driver.h"
+test -s "$output/include/kernel-abi/ib_user_verbs.h"

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Ochre: a virtual InfiniBand host channel adapter.
+ *
+ * This file is what QEMU has to see of it: a PCI Express endpoint with registers (BAR 0), doorbell pages (BAR 2)
+ * and MSI-X (BAR 4), the properties, and the way to guest memory. What the device does is in the core
+ * (ochre-core.h).
+ */
+#include "qemu/osdep.h"
+#include "qemu/main-loop.h"
+#include "qemu/module.h"
+#include "qemu/rcu.h"
+#include "qemu/thread.h"
+#include "qapi/error.h"
+#include "qapi/visitor.h"
+#include "exec/memory.h"
+#include "hw/pci/msix.h"
+#include "hw/pci/pci.h"
+#include "hw/pci/pci_device.h"
+#include "hw/pci/pcie.h"
+#include "hw/qdev-properties.h"
+#include "migration/vmstate.h"
+#include "qom/object.h"
+#include "ochre-core.h"
+
+#define TYPE_OCHRE_HCA "ochre-hca"
+OBJECT_DECLARE_SIMPLE_TYPE(OchreHca, OCHRE_HCA)
+
+#define OCHRE_PCIE_CAP_OFFSET 0x80
+
+/* A range of the RAM table, and what QEMU keeps for it. */
+typedef struct OchreRange {
+    MemoryRegionCache cache;
+} OchreRange;
+
+struct OchreHca {
+    PCIDevice parent_obj;
+
+    MemoryRegion regs;
+    MemoryRegion doorbells;
+    MemoryRegion msix;
+    OchreLayout layout;
+
+    OchreCore *core;
+    QemuThread service;
+
+    /* Guest RAM in the device's DMA address space; the listener runs under the BQL. */
+    MemoryListener listener;
+    GArray *sections;           /* MemoryRegionSection, each with a reference to its region */
+    bool sections_changed;
+    GPtrArray *ranges;          /* OchreRange */
+
+    uint8_t ports;
+    uint16_t vectors;
+    bool crc;
+    char *link[OCHRE_MAX_PORTS];
+    char *node_guid;
+    char *capture;
+    char *speed;
+    char *width;
+    uint64_t drain[OCHRE_MAX_PORTS];
+    bool plugged[OCHRE_MAX_PORTS];
+};
+
+/* Guest memory */
+
+static void ochre_ram_dirty(void *cache, uint64_t offset, uint64_t size)
+{
+    address_space_cache_invalidate(cache, offset, size);
+}
+
+/*
+ * Memory outside of the RAM table. RAM behind an IOMMU is reached; MMIO is refused, because an access to it would
+ * need the BQL, which the caller may hold or not, while it holds the core's lock.
+ */
+static int ochre_with_memory(void *opaque, uint64_t addr, uint64_t size,
+                             bool is_write,
+                             void (*use)(void *context, uint8_t *host,
+                                         uint64_t size),
+                             void *context)
+{
+    OchreHca *s = opaque;
+    AddressSpace *as = pci_get_address_space(&s->parent_obj);
+
+    RCU_READ_LOCK_GUARD();
+    while (size) {
+        hwaddr len = size, xlat;
+        MemoryRegion *mr = address_space_translate(as, addr, &xlat, &len,
+                                                   is_write,
+                                                   MEMTXATTRS_UNSPECIFIED);
+        MemoryRegionCache piece = {
+            .xlat = xlat, .mrs.mr = mr, .is_write = is_write,
+        };
+
+        if (!len || !memory_access_is_direct(mr, is_write,
+                                             MEMTXATTRS_UNSPECIFIED)) {
+            return -1;
+        }
+        piece.ptr = (uint8_t *)memory_region_get_ram_ptr(mr) + xlat;
+        piece.len = len;
+        use(context, piece.ptr, len);
+        if (is_write) {
+            address_space_cache_invalidate(&piece, 0, len);
+        }
+        addr += len;
+        size -= len;
+    }
+    return 0;
+}
+
+static void ochre_range_free(gpointer data)
+{
+    OchreRange *range = data;
+
+    address_space_cache_destroy(&range->cache);
+    g_free(range);
+}
+
+static gint ochre_ram_compare(gconstpointer a, gconstpointer b)
+{
+    const OchreRam *x = a, *y = b;
+
+    return x->base < y->base ? -1 : x->base > y->base;
+}
+
+static void ochre_rebuild_ram(OchreHca *s)
+{
+    AddressSpace *as = pci_get_address_space(&s->parent_obj);
+    g_autoptr(GArray) table = g_array_new(false, false, sizeof(OchreRam));
+    GPtrArray *ranges = g_ptr_array_new_with_free_func(ochre_range_free);
+    GPtrArray *old = s->ranges;
+    guint i;
+
+    for (i = 0; i < s->sections->len; i++) {
+        MemoryRegionSection *section =
+            &g_array_index(s->sections, MemoryRegionSection, i);
+        hwaddr base = section->offset_within_address_space;
+        hwaddr left = int128_get64(section->size);
+
+        while (left) {
+            OchreRange *range = g_new0(OchreRange, 1);
+            int64_t len = address_space_cache_init(&range->cache, as, base,
+                                                   left, true);
+            OchreRam ram = {
+                .base = base, .size = len,
+                .host = range->cache.ptr, .cache = &range->cache,
+            };
+
+            if (len <= 0 || !range->cache.ptr) {
+                ochre_range_free(range);
+                break;
+            }
+            g_ptr_array_add(ranges, range);
+            g_array_append_val(table, ram);
+            base += len;
+            left -= len;
+        }
+    }
+    g_array_sort(table, ochre_ram_compare);
+    ochre_core_set_ram(s->core, (OchreRam *)table->data, table->len);
+    s->ranges = ranges;
+    if (old) {
+        g_ptr_array_unref(old);
+    }
+}
+
+static void ochre_region_add(MemoryListener *listener,
+                             MemoryRegionSection *section)
+{
+    OchreHca *s = container_of(listener, OchreHca, listener);
+    MemoryRegionSection copy = *section;
+
+    if (!memory_access_is_direct(section->mr, true, MEMTXATTRS_UNSPECIFIED)) {
+        return;
+    }
+    memory_region_ref(copy.mr);
+    copy.fv = NULL;
+    g_array_append_val(s->sections, copy);
+    s->sections_changed = true;
+}
+
+static void ochre_region_del(MemoryListener *listener,
+                             MemoryRegionSection *section)
+{
+    OchreHca *s = container_of(listener, OchreHca, listener);
+    guint i;
+
+    for (i = 0; i < s->sections->len; i++) {
+        MemoryRegionSection *have =
+            &g_array_index(s->sections, MemoryRegionSection, i);
+
+        if (have->mr == section->mr &&
+            have->offset_within_address_space ==
+            section->offset_within_address_space &&
+            int128_eq(have->size, section->size)) {
+            memory_region_unref(have->mr);
+            g_array_remove_index_fast(s->sections, i);
+            s->sections_changed = true;
+            return;
+        }
+    }
+}
+
+static void ochre_commit(MemoryListener *listener)
+{
+    OchreHca *s = container_of(listener, OchreHca, listener);
+
+    if (s->sections_changed) {
+        s->sections_changed = false;
+        ochre_rebuild_ram(s);
+    }
+}
+
+static void ochre_ram_start(OchreHca *s)
+{
+    s->sections = g_array_new(false, false, sizeof(MemoryRegionSection));
+    s->listener = (MemoryListener) {
+        .name = "ochre-hca",
+        .region_add = ochre_region_add,
+        .region_del = ochre_region_del,
+        .commit = ochre_commit,
+        .priority = MEMORY_LISTENER_PRIORITY_DEV_BACKEND,
+    };
+    memory_listener_register(&s->listener,
+                             pci_get_address_space(&s->parent_obj));
+}
+
+static void ochre_ram_stop(OchreHca *s)
+{
+    guint i;
+
+    memory_listener_unregister(&s->listener);
+    ochre_core_set_ram(s->core, NULL, 0);
+    g_clear_pointer(&s->ranges, g_ptr_array_unref);
+    for (i = 0; i < s->sections->len; i++) {
+        memory_region_unref(
+            g_array_index(s->sections, MemoryRegionSection, i).mr);
+    }
+    g_clear_pointer(&s->sections, g_array_unref);
+}
+
+/* Interrupts */
+
+static void ochre_raise(void *opaque, uint64_t vectors)
+{
+    OchreHca *s = opaque;
+    bool locked = bql_locked();
+
+    /* A bottom half would cost ten times the latency of taking the lock here. */
+    if (!locked) {
+        bql_lock();
+    }
+    while (vectors) {
+        unsigned vector = ctz64(vectors);
+
+        vectors &= vectors - 1;
+        if (vector < s->vectors) {
+            msix_notify(&s->parent_obj, vector);
+        }
+    }
+    if (!locked) {
+        bql_unlock();
+    }
+}
+
+/* Registers and doorbells */
+
+static uint64_t ochre_regs_read(void *opaque, hwaddr addr, unsigned size)
+{
+    OchreHca *s = opaque;
+
+    return s->core ? ochre_core_reg_read(s->core, addr, size) : 0;
+}
+
+static void ochre_regs_write(void *opaque, hwaddr addr, uint64_t value,
+                             unsigned size)
+{
+    OchreHca *s = opaque;
+
+    if (s->core) {
+        ochre_core_reg_write(s->core, addr, value, size);
+    }
+}
+
+static uint64_t ochre_doorbells_read(void *opaque, hwaddr addr, unsigned size)
+{
+    return 0;
+}
+
+static void ochre_doorbells_write(void *opaque, hwaddr addr, uint64_t value,
+                                  unsigned size)
+{
+    OchreHca *s = opaque;
+
+    if (s->core) {
+        ochre_core_doorbell(s->core, addr, value, size);
+    }
+}
+
+/* Which sizes mean something is the core's business: it sees each access as the guest made it. */
+static const MemoryRegionOps ochre_regs_ops = {
+    .read = ochre_regs_read,
+    .write = ochre_regs_write,
+    .endianness = DEVICE_LITTLE_ENDIAN,
+    .valid = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+    .impl = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+};
+
+static const MemoryRegionOps ochre_doorbells_ops = {
+    .read = ochre_doorbells_read,
+    .write = ochre_doorbells_write,
+    .endianness = DEVICE_LITTLE_ENDIAN,
+    .valid = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+    .impl = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+};
+
+/* Life */
+
+static void *ochre_service(void *opaque)
+{
+    OchreHca *s = opaque;
+
+    rcu_register_thread();
+    ochre_core_service(s->core);
+    rcu_unregister_thread();
+    return NULL;
+}
+
+static void ochre_write_config(PCIDevice *pdev, uint32_t addr, uint32_t val,
+                               int len)
+{
+    pci_default_write_config(pdev, addr, val, len);
+    pcie_cap_flr_write_config(pdev, addr, val, len);
+}
+
+static void ochre_realize(PCIDevice *pdev, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(pdev);
+    OchreLayout *layout = &s->layout;
+    OchreConfig config = {
+        .abi = OCHRE_CORE_ABI,
+        .ports = s->ports,
+        .vectors = s->vectors,
+        .crc = s->crc,
+        .node_guid = s->node_guid,
+        .capture = s->capture,
+        .speed = s->speed,
+        .width = s->width,
+    };
+    OchreHost host = {
+        .opaque = s,
+        .ram_dirty = ochre_ram_dirty,
+        .with_memory = ochre_with_memory,
+        .raise = ochre_raise,
+    };
+    g_autofree char *name = NULL;
+    char message[512] = "";
+    int i;
+
+    if (!pci_bus_is_express(pci_get_bus(pdev))) {
+        error_setg(errp, "ochre-hca is a PCI Express device; its bus is not "
+                   "(use -machine q35)");
+        return;
+    }
+    ochre_core_layout(layout);
+    if (s->vectors < 1 || s->vectors > layout->max_vectors) {
+        error_setg(errp, "vectors is %u, it can be 1 to %u", s->vectors,
+                   layout->max_vectors);
+        return;
+    }
+
+    memory_region_init_io(&s->regs, OBJECT(s), &ochre_regs_ops, s,
+                          "ochre-regs", layout->bar_regs_size);
+    pci_register_bar(pdev, layout->bar_regs,
+                     PCI_BASE_ADDRESS_MEM_TYPE_64, &s->regs);
+    memory_region_init_io(&s->doorbells, OBJECT(s), &ochre_doorbells_ops, s,
+                          "ochre-doorbells", layout->bar_doorbells_size);
+    pci_register_bar(pdev, layout->bar_doorbells,
+                     PCI_BASE_ADDRESS_MEM_TYPE_64 |
+                     PCI_BASE_ADDRESS_MEM_PREFETCH, &s->doorbells);
+    memory_region_init(&s->msix, OBJECT(s), "ochre-msix",
+                       layout->bar_msix_size);
+    pci_register_bar(pdev, layout->bar_msix,
+                     PCI_BASE_ADDRESS_MEM_TYPE_64, &s->msix);
+
+    if (pcie_endpoint_cap_init(pdev, OCHRE_PCIE_CAP_OFFSET) < 0) {
+        error_setg(errp, "cannot add the PCI Express capability");
+        return;
+    }
+    pcie_cap_flr_init(pdev);
+    if (msix_init(pdev, s->vectors, &s->msix, layout->bar_msix, 0, &s->msix,
+                  layout->bar_msix, layout->msix_pba_offset, 0, errp) < 0) {
+        pcie_cap_exit(pdev);
+        return;
+    }
+    for (i = 0; i < s->vectors; i++) {
+        msix_vector_use(pdev, i);
+    }
+
+    for (i = 0; i < OCHRE_MAX_PORTS; i++) {
+        config.link[i] = s->link[i];
+    }
+    s->core = ochre_core_new(&config, &host, message, sizeof(message));
+    if (!s->core) {
+        error_setg(errp, "%s", message);
+        msix_uninit(pdev, &s->msix, &s->msix);
+        pcie_cap_exit(pdev);
+        return;
+    }
+    for (i = 0; i < s->ports; i++) {
+        ochre_core_set_drain(s->core, i, s->drain[i]);
+        ochre_core_set_plugged(s->core, i, s->plugged[i]);
+    }
+    ochre_ram_start(s);
+    name = g_strdup_printf("ochre/%s", pdev->qdev.id ? pdev->qdev.id : "hca");
+    qemu_thread_create(&s->service, name, ochre_service, s,
+                       QEMU_THREAD_JOINABLE);
+}
+
+static void ochre_exit(PCIDevice *pdev)
+{
+    OchreHca *s = OCHRE_HCA(pdev);
+
+    /* The service thread may be waiting for the BQL, to raise an interrupt. */
+    ochre_core_stop(s->core);
+    bql_unlock();
+    qemu_thread_join(&s->service);
+    bql_lock();
+
+    ochre_ram_stop(s);
+    ochre_core_free(s->core);
+    s->core = NULL;
+    msix_unuse_all_vectors(pdev);
+    msix_uninit(pdev, &s->msix, &s->msix);
+    pcie_cap_exit(pdev);
+}
+
+/* Cold reset, FLR, and the reset of the machine. */
+static void ochre_reset(DeviceState *dev)
+{
+    OchreHca *s = OCHRE_HCA(dev);
+
+    if (s->core) {
+        ochre_core_reset(s->core);
+    }
+}
+
+/* Properties */
+
+static const Property ochre_properties[] = {
+    DEFINE_PROP_UINT8("ports", OchreHca, ports, 1),
+    DEFINE_PROP_UINT16("vectors", OchreHca, vectors, 8),
+    DEFINE_PROP_STRING("link0", OchreHca, link[0]),
+    DEFINE_PROP_STRING("link1", OchreHca, link[1]),
+    DEFINE_PROP_STRING("node-guid", OchreHca, node_guid),
+    DEFINE_PROP_STRING("capture", OchreHca, capture),
+    DEFINE_PROP_BOOL("crc", OchreHca, crc, true),
+    DEFINE_PROP_STRING("speed", OchreHca, speed),
+    DEFINE_PROP_STRING("width", OchreHca, width),
+};
+
+static const struct {
+    const char *name, *text;
+} ochre_help[] = {
+    { "ports", "number of ports, 1 or 2" },
+    { "vectors", "MSI-X vectors: one for events and commands, the others for "
+                 "completions (1 to 64)" },
+    { "link0", "Unix socket path of port 1's link; the first end to come "
+               "listens there, the other connects" },
+    { "link1", "the same for port 2" },
+    { "node-guid", "node GUID, 16 hexadecimal digits; made from the link's "
+                   "path and the process id if not given" },
+    { "capture", "file that gets all packets of all ports, as ERF records" },
+    { "crc", "compute and check ICRC and VCRC of each packet" },
+    { "speed", "fastest lane speed: sdr, ddr, qdr, fdr, edr, hdr, ndr, xdr" },
+    { "width", "widest link: 1x, 2x, 4x, 8x, 12x" },
+};
+
+/* drain0, drain1: settable while the device lives. */
+static void ochre_get_drain(Object *obj, Visitor *v, const char *name,
+                            void *opaque, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    uint32_t port = (uintptr_t)opaque;
+    uint64_t rate = s->core ? ochre_core_drain(s->core, port) : s->drain[port];
+
+    visit_type_uint64(v, name, &rate, errp);
+}
+
+static void ochre_set_drain(Object *obj, Visitor *v, const char *name,
+                            void *opaque, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    uint32_t port = (uintptr_t)opaque;
+    uint64_t rate;
+
+    if (!visit_type_uint64(v, name, &rate, errp)) {
+        return;
+    }
+    s->drain[port] = rate;
+    if (s->core) {
+        ochre_core_set_drain(s->core, port, rate);
+    }
+}
+
+/* plugged0, plugged1: pull a port's cable and put it back. */
+static void ochre_get_plugged(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    uint32_t port = (uintptr_t)opaque;
+    bool value = s->core ? ochre_core_plugged(s->core, port) : s->plugged[port];
+
+    visit_type_bool(v, name, &value, errp);
+}
+
+static void ochre_set_plugged(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    uint32_t port = (uintptr_t)opaque;
+    bool value;
+
+    if (!visit_type_bool(v, name, &value, errp)) {
+        return;
+    }
+    s->plugged[port] = value;
+    if (s->core) {
+        ochre_core_set_plugged(s->core, port, value);
+    }
+}
+
+static void ochre_instance_init(Object *obj)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    int i;
+
+    for (i = 0; i < OCHRE_MAX_PORTS; i++) {
+        s->plugged[i] = true;
+    }
+    PCI_DEVICE(obj)->cap_present |= QEMU_PCI_CAP_EXPRESS;
+}
+
+static const VMStateDescription ochre_vmstate = {
+    .name = TYPE_OCHRE_HCA,
+    .unmigratable = 1,
+};
+
+static void ochre_class_init(ObjectClass *klass, void *data)
+{
+    DeviceClass *dc = DEVICE_CLASS(klass);
+    PCIDeviceClass *pc = PCI_DEVICE_CLASS(klass);
+    OchreLayout layout;
+    size_t i;
+    uintptr_t port;
+
+    ochre_core_layout(&layout);
+    pc->realize = ochre_realize;
+    pc->exit = ochre_exit;
+    pc->config_write = ochre_write_config;
+    pc->vendor_id = layout.vendor_id;
+    pc->device_id = layout.device_id;
+    pc->revision = layout.revision;
+    pc->class_id = layout.class_id;
+
+    dc->desc = "Ochre virtual InfiniBand host channel adapter";
+    dc->vmsd = &ochre_vmstate;
+    set_bit(DEVICE_CATEGORY_NETWORK, dc->categories);
+    device_class_set_legacy_reset(dc, ochre_reset);
+    device_class_set_props(dc, ochre_properties);
+    for (i = 0; i < ARRAY_SIZE(ochre_help); i++) {
+        object_class_property_set_description(klass, ochre_help[i].name,
+                                              ochre_help[i].text);
+    }
+    for (port = 0; port < OCHRE_MAX_PORTS; port++) {
+        g_autofree char *drain = g_strdup_printf("drain%u", (unsigned)port);
+        g_autofree char *plugged = g_strdup_printf("plugged%u", (unsigned)port);
+
+        object_class_property_add(klass, drain, "uint64", ochre_get_drain,
+                                  ochre_set_drain, NULL, (void *)port);
+        object_class_property_set_description(klass, drain,
+            "bytes per second that the port's receiver takes in, 0 for no "
+            "limit; may be set at any time");
+        object_class_property_add(klass, plugged, "bool", ochre_get_plugged,
+                                  ochre_set_plugged, NULL, (void *)port);
+        object_class_property_set_description(klass, plugged,
+            "whether the cable is plugged; may be set at any time");
+    }
+}
+
+static const TypeInfo ochre_info = {
+    .name = TYPE_OCHRE_HCA,
+    .parent = TYPE_PCI_DEVICE,
+    .instance_size = sizeof(OchreHca),
+    .instance_init = ochre_instance_init,
+    .class_init = ochre_class_init,
+    .interfaces = (InterfaceInfo[]) {
+        { INTERFACE_PCIE_DEVICE },
+        { }
+    },
+};
+
+static void ochre_register(void)
+{
+    type_register_static(&ochre_info);
+}
+
+type_init(ochre_register)
