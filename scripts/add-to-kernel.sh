@@ -20,12 +20,14 @@ if [ ! -e "$tree/drivers/infiniband/hw/Makefile" ] || [ ! -e "$tree/drivers/infi
 	exit 1
 fi
 
-# Links to files outside of the folder (the hardware contract) become files.
-mkdir -p "$tree/drivers/infiniband/hw/ochre"
-find "$tree/drivers/infiniband/hw/ochre" -mindepth 1 -delete
-(cd "$driver" && tar -chf - --exclude='*.o' --exclude='*.ko' --exclude='*.mod*' --exclude='.*.cmd' \
-	--exclude='*_generated.rs' --exclude='modules.order' --exclude='Module.symvers' .) |
-	tar -xf - -C "$tree/drivers/infiniband/hw/ochre"
+folder=$tree/drivers/infiniband/hw/ochre
+mkdir -p "$folder"
+find "$folder" -mindepth 1 -delete
+(cd "$driver" && tar -cf - --exclude='*.o' --exclude='*.ko' --exclude='*.mod*' --exclude='.*.cmd' \
+	--exclude='modules.order' --exclude='Module.symvers' .) | tar -xf - -C "$folder"
+# The hardware contract, where the driver's Makefile looks for it first.
+mkdir -p "$folder/include/ochre-hw"
+cp -R "$top/include/ochre-hw/src" "$folder/include/ochre-hw/"
 
 makefile=$tree/drivers/infiniband/hw/Makefile
 # shellcheck disable=SC2016  # make's variable

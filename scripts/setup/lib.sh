@@ -55,7 +55,7 @@ explain() {
 		reason="the package mirror or registry cannot be reached: $(grep -E 'Temporary failure|ould not resolve|to connect|Failed to fetch|spurious network' "$1" | head -n1 | sed 's/^[ \t]*//')"
 	fi
 	if [ -z "$reason" ]; then
-		reason=$(grep -E '^(error(\[[A-Z0-9]+\])?:|E:|FAILED:|fatal:)|: (fatal )?error:|^(configure|make|meson.build:.*): ?(ERROR|\*\*\*)' "$1" | head -n1 | sed 's/^[ \t]*//')
+		reason=$(grep -E '^(error(\[[A-Z0-9]+\])?:|E:)|^(/usr/bin/)?ld: |: (fatal )?error:|: ?ERROR:|^make.*\*\*\*' "$1" | head -n1 | sed 's/^[ \t]*//')
 	fi
 	printf '%s' "${reason:-$(tail -n1 "$1")}"
 }
