@@ -54,7 +54,9 @@ static OPS: ffi::verbs_context_ops = ffi::verbs_context_ops {
     attach_mcast: Some(ffi::ibv_cmd_attach_mcast),
     create_ah: Some(create_ah),
     create_cq: Some(cq::create_cq),
+    create_cq_ex: Some(cq::create_cq_ex),
     create_qp: Some(qp::create_qp),
+    create_qp_ex: Some(qp::create_qp_ex),
     dealloc_pd: Some(dealloc_pd),
     dereg_mr: Some(dereg_mr),
     destroy_ah: Some(destroy_ah),
@@ -292,7 +294,17 @@ unsafe extern "C" fn dereg_mr(mr: *mut ffi::verbs_mr) -> c_int {
 pub(crate) struct Ah {
     ah: ffi::ibv_ah,
     /// The device's number of it.
-    pub(crate) ahn: u32,
+    ahn: u32,
+}
+
+impl Ah {
+    /// Address handle and QP number as a send slot has them. The error is an errno.
+    pub(crate) fn destination(&self, remote_qpn: u32) -> Result<u64, i32> {
+        if remote_qpn > 0xff_ffff {
+            return Err(libc::EINVAL);
+        }
+        Ok(u64::from(self.ahn) | (u64::from(remote_qpn) << 32))
+    }
 }
 
 unsafe extern "C" fn create_ah(

@@ -5,20 +5,21 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 use core::sync::atomic::{fence, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ochre_abi::{CreateCqReq, CreateCqResp};
+use ochre_abi::{AllocUcontextResp, CreateCqReq, CreateCqResp};
 use ochre_hw::cqe::{Cqe, CQE_PHASE};
 use ochre_hw::queue::{CqRecord, CQ_ARM_KIND, CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_ARM_STEP};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::Context;
 use crate::ffi::{self, fail, Cmd};
 use crate::memory::{publish, Buffer};
+use crate::poll_ex;
 
 /// A completion queue. libibverbs knows the first field.
 #[repr(C)]
 pub(crate) struct Cq {
-    cq: ffi::ibv_cq,
+    cq: ffi::verbs_cq,
     ring: Mutex<Ring>,
 }
 
@@ -27,6 +28,8 @@ pub(crate) struct Ring {
     buffer: Buffer,
     log_entries: u8,
     consumer: u32,
+    /// The completion that a program reads field by field.
+    pub(crate) current: Cqe,
 }
 
 impl Cq {
@@ -41,7 +44,12 @@ impl Cq {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
+    }
+
+    /// The mutex itself, for a lock that is held between calls.
+    pub(crate) fn mutex(&self) -> &Mutex<Ring> {
+        &self.ring
     }
 }
 
@@ -124,6 +132,36 @@ impl Ring {
     }
 }
 
+/// A CQ with room for at least `wanted` entries that the kernel does not know yet, and what to tell
+/// it. The error is an errno.
+fn prepare(limits: &AllocUcontextResp, wanted: u32) -> Result<(Box<Cq>, CreateCqReq), i32> {
+    if wanted == 0 || wanted > limits.max_cqe {
+        return Err(libc::EINVAL);
+    }
+    let log_entries = wanted.next_power_of_two().trailing_zeros() as u8;
+    let bytes = CqRecord::SIZE + (Cqe::SIZE << log_entries);
+    let buffer = Buffer::new(bytes.next_multiple_of(4096))?;
+    let req = CreateCqReq {
+        buf_addr: buffer.addr(),
+        buf_len: buffer.len() as u64,
+        log_entries: log_entries.into(),
+        reserved: 0,
+    };
+    let ring = Ring {
+        buffer,
+        log_entries,
+        consumer: 0,
+        current: Cqe::default(),
+    };
+    Ok((
+        Box::new(Cq {
+            cq: ffi::verbs_cq::default(),
+            ring: Mutex::new(ring),
+        }),
+        req,
+    ))
+}
+
 pub(crate) unsafe extern "C" fn create_cq(
     ctx: *mut ffi::ibv_context,
     cqe: c_int,
@@ -132,41 +170,24 @@ pub(crate) unsafe extern "C" fn create_cq(
 ) -> *mut ffi::ibv_cq {
     // SAFETY: an open context of ours.
     let limits = &unsafe { Context::state(ctx) }.limits;
-    let Ok(wanted) = u32::try_from(cqe) else {
-        return fail(libc::EINVAL);
-    };
-    if wanted == 0 || wanted > limits.max_cqe {
-        return fail(libc::EINVAL);
-    }
-    let log_entries = wanted.next_power_of_two().trailing_zeros() as u8;
-    let bytes = CqRecord::SIZE + (Cqe::SIZE << log_entries);
-    let buffer = match Buffer::new(bytes.next_multiple_of(4096)) {
-        Ok(buffer) => buffer,
+    let made = u32::try_from(cqe)
+        .map_err(|_| libc::EINVAL)
+        .and_then(|n| prepare(limits, n));
+    let (mut cq, req) = match made {
+        Ok(made) => made,
         Err(errno) => return fail(errno),
     };
-    let mut cmd = Cmd::<ffi::ibv_create_cq, _>::new(CreateCqReq {
-        buf_addr: buffer.addr(),
-        buf_len: buffer.len() as u64,
-        log_entries: log_entries.into(),
-        reserved: 0,
-    });
+    let entries = 1 << req.log_entries;
+    let mut cmd = Cmd::<ffi::ibv_create_cq, _>::new(req);
     let mut resp = Cmd::<ffi::ib_uverbs_create_cq_resp, _>::new(CreateCqResp::default());
-    let mut cq = Box::new(Cq {
-        cq: ffi::ibv_cq::default(),
-        ring: Mutex::new(Ring {
-            buffer,
-            log_entries,
-            consumer: 0,
-        }),
-    });
     // SAFETY: command and response are as long as is said; the other pointers are the program's.
     let err = unsafe {
         ffi::ibv_cmd_create_cq(
             ctx,
-            1 << log_entries,
+            entries,
             channel,
             vector,
-            &mut cq.cq,
+            &mut cq.cq.__bindgen_anon_1.cq,
             &mut cmd.core,
             size_of_val(&cmd),
             &mut resp.core,
@@ -176,6 +197,55 @@ pub(crate) unsafe extern "C" fn create_cq(
     if err != 0 {
         return fail(err);
     }
+    Box::into_raw(cq).cast()
+}
+
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    ctx: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_cq_init_attr_ex,
+) -> *mut ffi::ibv_cq_ex {
+    // SAFETY: an open context of ours; the attributes are the program's.
+    let (limits, attr) = unsafe { (&Context::state(ctx).limits, &*attr) };
+    // Flags: a lock that is not needed may be taken, and an overrun is an error all the same.
+    let flags = ffi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    if attr.comp_mask & !ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+        || (attr.comp_mask & ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 && attr.flags & !flags != 0)
+        || attr.wc_flags & !u64::from(poll_ex::WC_FLAGS) != 0
+    {
+        return fail(libc::EOPNOTSUPP);
+    }
+    let (mut cq, req) = match prepare(limits, attr.cqe) {
+        Ok(made) => made,
+        Err(errno) => return fail(errno),
+    };
+    // The kernel has no use for the flags.
+    let core = ffi::ibv_cq_init_attr_ex {
+        cqe: 1 << req.log_entries,
+        comp_mask: 0,
+        flags: 0,
+        ..*attr
+    };
+    let mut cmd = Cmd::<ffi::ibv_create_cq_ex, _>::new(req);
+    let mut resp = Cmd::<ffi::ib_uverbs_ex_create_cq_resp, _>::new(CreateCqResp::default());
+    // SAFETY: command and response are as long as is said; the other pointers are the program's.
+    let err = unsafe {
+        ffi::ibv_cmd_create_cq_ex(
+            ctx,
+            &core,
+            &mut cq.cq,
+            &mut cmd.core,
+            size_of_val(&cmd),
+            &mut resp.core,
+            size_of_val(&resp),
+            0,
+        )
+    };
+    if err != 0 {
+        return fail(err);
+    }
+    // SAFETY: both variants of the union are plain C structures, of which the second extends the
+    // first; the command filled in the first.
+    poll_ex::set_ops(unsafe { &mut cq.cq.__bindgen_anon_1.cq_ex }, attr.wc_flags);
     Box::into_raw(cq).cast()
 }
 
@@ -213,6 +283,7 @@ mod tests {
             buffer: Buffer::new(4096).unwrap(),
             log_entries,
             consumer: 0,
+            current: Cqe::default(),
         }
     }
 

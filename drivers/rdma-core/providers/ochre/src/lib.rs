@@ -11,7 +11,9 @@
 //! - `device`: the entry point, and which devices are ours.
 //! - `context`: an opened device, and the verbs that only pass through.
 //! - `memory`: memory that is shared with the device.
-//! - `cq`, `qp`: making and destroying queues; `poll`, `post`: the data path.
+//! - `cq`, `qp`: making and destroying queues.
+//! - `poll`, `post`: the data path; `poll_ex`, `post_ex`: the same for programs that poll and post
+//!   field by field (`ibv_cq_ex`, `ibv_qp_ex`).
 
 mod context;
 mod cq;
@@ -19,5 +21,7 @@ mod device;
 mod ffi;
 mod memory;
 mod poll;
+mod poll_ex;
 mod post;
+mod post_ex;
 mod qp;

@@ -31,47 +31,64 @@ pub(crate) unsafe extern "C" fn poll_cq(
     found
 }
 
-/// The verbs' form of an entry. A status or opcode that the contract does not know (a device that
+/// The verbs' status of an entry. A status or opcode that the contract does not know (a device that
 /// broke it) becomes `IBV_WC_GENERAL_ERR`.
+#[inline]
+pub(crate) fn status(cqe: &Cqe) -> ffi::ibv_wc_status {
+    let known = CqeOpcode::from_raw(cqe.opcode).and(CqeStatus::from_raw(cqe.status));
+    known.unwrap_or(CqeStatus::General).raw().into()
+}
+
+/// The verbs' opcode of an entry.
+#[inline]
+pub(crate) fn opcode(cqe: &Cqe) -> ffi::ibv_wc_opcode {
+    match CqeOpcode::from_raw(cqe.opcode) {
+        Some(CqeOpcode::Write) => ffi::IBV_WC_RDMA_WRITE,
+        Some(CqeOpcode::Read) => ffi::IBV_WC_RDMA_READ,
+        Some(CqeOpcode::CompareSwap) => ffi::IBV_WC_COMP_SWAP,
+        Some(CqeOpcode::FetchAdd) => ffi::IBV_WC_FETCH_ADD,
+        Some(CqeOpcode::Recv) => ffi::IBV_WC_RECV,
+        Some(CqeOpcode::RecvWriteImm) => ffi::IBV_WC_RECV_RDMA_WITH_IMM,
+        Some(CqeOpcode::Send) | None => ffi::IBV_WC_SEND,
+    }
+}
+
+/// The verbs' flags of an entry.
+#[inline]
+pub(crate) fn wc_flags(cqe: &Cqe) -> u32 {
+    let mut flags = 0;
+    for (ours, theirs) in [
+        (CQE_IMM, ffi::IBV_WC_WITH_IMM),
+        (CQE_INVALIDATED, ffi::IBV_WC_WITH_INV),
+        (CQE_GRH, ffi::IBV_WC_GRH),
+    ] {
+        if cqe.flags & ours != 0 {
+            flags |= theirs;
+        }
+    }
+    flags
+}
+
+/// The verbs' form of an entry.
 fn completion(cqe: &Cqe) -> ffi::ibv_wc {
-    let opcode = CqeOpcode::from_raw(cqe.opcode);
-    let mut status = CqeStatus::from_raw(cqe.status).unwrap_or(CqeStatus::General);
-    if opcode.is_none() {
-        status = CqeStatus::General;
-    }
-    let mut wc_flags = 0;
-    let mut data = ffi::ibv_wc__bindgen_ty_1 { imm_data: 0 };
-    if cqe.flags & CQE_IMM != 0 {
-        wc_flags |= ffi::IBV_WC_WITH_IMM;
-        // Both are the four bytes in wire order.
-        data = ffi::ibv_wc__bindgen_ty_1 { imm_data: cqe.imm };
-    } else if cqe.flags & CQE_INVALIDATED != 0 {
-        wc_flags |= ffi::IBV_WC_WITH_INV;
-        data = ffi::ibv_wc__bindgen_ty_1 {
+    let data = if cqe.flags & CQE_INVALIDATED != 0 {
+        ffi::ibv_wc__bindgen_ty_1 {
             invalidated_rkey: cqe.imm,
-        };
-    }
-    if cqe.flags & CQE_GRH != 0 {
-        wc_flags |= ffi::IBV_WC_GRH;
-    }
+        }
+    } else {
+        // Both are the four bytes in wire order.
+        ffi::ibv_wc__bindgen_ty_1 { imm_data: cqe.imm }
+    };
     ffi::ibv_wc {
         wr_id: cqe.wr_id,
-        status: status.raw().into(),
-        opcode: match opcode {
-            Some(CqeOpcode::Write) => ffi::IBV_WC_RDMA_WRITE,
-            Some(CqeOpcode::Read) => ffi::IBV_WC_RDMA_READ,
-            Some(CqeOpcode::CompareSwap) => ffi::IBV_WC_COMP_SWAP,
-            Some(CqeOpcode::FetchAdd) => ffi::IBV_WC_FETCH_ADD,
-            Some(CqeOpcode::Recv) => ffi::IBV_WC_RECV,
-            Some(CqeOpcode::RecvWriteImm) => ffi::IBV_WC_RECV_RDMA_WITH_IMM,
-            Some(CqeOpcode::Send) | None => ffi::IBV_WC_SEND,
-        },
+        status: status(cqe),
+        opcode: opcode(cqe),
         vendor_err: cqe.syndrome.into(),
         byte_len: cqe.byte_len,
         __bindgen_anon_1: data,
         qp_num: cqe.qpn,
         src_qp: cqe.src_qpn,
-        wc_flags,
+        wc_flags: wc_flags(cqe),
         pkey_index: cqe.pkey_index,
         slid: cqe.slid,
         sl: cqe.sl,

@@ -33,19 +33,33 @@ fn publish_and_check(buffer: &Buffer, producer: usize, index: u32, need_wake: us
     buffer.word(need_wake).load(Ordering::Relaxed) != 0
 }
 
+/// Hands the send slots before `index` to the device.
+///
+/// # Safety
+/// `qp` must be the live QP that `ours` is, in an open context of ours.
+#[inline]
+pub(crate) unsafe fn ring_send(qp: *mut ffi::ibv_qp, ours: &Qp, index: u32) {
+    let (producer, need_wake) = (
+        offset_of!(QpRecord, sq_producer),
+        offset_of!(QpRecord, sq_need_wake),
+    );
+    if publish_and_check(&ours.buffer, producer, index, need_wake) {
+        // SAFETY: by the caller's promise; the number is written once.
+        unsafe { Context::state((*qp).context).doorbells.send((*qp).qp_num) };
+    }
+}
+
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ffi::ibv_qp,
     mut wr: *mut ffi::ibv_send_wr,
     bad_wr: *mut *mut ffi::ibv_send_wr,
 ) -> c_int {
-    // SAFETY: a live QP of ours; libibverbs writes type and number once and the state when it
+    // SAFETY: a live QP of ours; libibverbs writes the type once and the state when it
     // modifies the QP.
-    let (ours, kind, qpn, context, state) = unsafe {
+    let (ours, kind, state) = unsafe {
         (
             Qp::from_ptr(qp),
             (*qp).qp_type,
-            (*qp).qp_num,
-            (*qp).context,
             (&raw const (*qp).state).read_volatile(),
         )
     };
@@ -84,16 +98,9 @@ pub(crate) unsafe extern "C" fn post_send(
         sq.index = sq.index.wrapping_add(1);
         wr = request.next;
     }
-    if sq.index != first
-        && publish_and_check(
-            &ours.buffer,
-            offset_of!(QpRecord, sq_producer),
-            sq.index,
-            offset_of!(QpRecord, sq_need_wake),
-        )
-    {
-        // SAFETY: an open context of ours.
-        unsafe { Context::state(context) }.doorbells.send(qpn);
+    if sq.index != first {
+        // SAFETY: a live QP of ours in an open context of ours.
+        unsafe { ring_send(qp, ours, sq.index) };
     }
     err
 }
@@ -118,7 +125,7 @@ unsafe fn elements<'a>(
 }
 
 /// What a QP type may send.
-fn opcode(kind: ffi::ibv_qp_type, opcode: ffi::ibv_wr_opcode) -> Option<SendOpcode> {
+pub(crate) fn opcode_of(kind: ffi::ibv_qp_type, opcode: ffi::ibv_wr_opcode) -> Option<SendOpcode> {
     let rc = kind == ffi::IBV_QPT_RC;
     let connected = rc || kind == ffi::IBV_QPT_UC;
     match opcode {
@@ -134,8 +141,26 @@ fn opcode(kind: ffi::ibv_qp_type, opcode: ffi::ibv_wr_opcode) -> Option<SendOpco
     }
 }
 
+/// Length of a message, bytes. The error is an errno.
+pub(crate) fn message_length(list: &[ffi::ibv_sge]) -> Result<u64, i32> {
+    let length = list.iter().map(|sge| u64::from(sge.length)).sum();
+    if length > MAX_MESSAGE {
+        return Err(libc::EINVAL);
+    }
+    Ok(length)
+}
+
+/// An atomic has one element of 8 bytes. The error is an errno.
+pub(crate) fn check_atomic(opcode: u8, elements: usize, length: u64) -> Result<(), i32> {
+    let atomic = [SendOpcode::CompareSwap.raw(), SendOpcode::FetchAdd.raw()].contains(&opcode);
+    if atomic && (elements != 1 || length != 8) {
+        return Err(libc::EINVAL);
+    }
+    Ok(())
+}
+
 /// Flags of a slot from those of the request.
-fn flags(send_flags: u32, signal_all: bool) -> Result<u8, i32> {
+pub(crate) fn flags(send_flags: u32, signal_all: bool) -> Result<u8, i32> {
     const KNOWN: u32 = ffi::IBV_SEND_SIGNALED
         | ffi::IBV_SEND_SOLICITED
         | ffi::IBV_SEND_FENCE
@@ -174,14 +199,12 @@ unsafe fn write_send(
     signal_all: bool,
     wr: &ffi::ibv_send_wr,
 ) -> Result<(), i32> {
-    let opcode = opcode(kind, wr.opcode).ok_or(libc::EINVAL)?;
+    let opcode = opcode_of(kind, wr.opcode).ok_or(libc::EINVAL)?;
     let flags = flags(wr.send_flags, signal_all)?;
     // SAFETY: by the caller's promise.
     let list = unsafe { elements(wr.sg_list, wr.num_sge, MAX_SGE as usize) }?;
-    let length: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
-    if length > MAX_MESSAGE {
-        return Err(libc::EINVAL);
-    }
+    let length = message_length(list)?;
+    check_atomic(opcode.raw(), list.len(), length)?;
     let mut wqe = SendWqe {
         opcode: opcode.raw(),
         flags,
@@ -208,9 +231,6 @@ unsafe fn write_send(
             wqe.key = rdma.rkey;
         }
         SendOpcode::CompareSwap | SendOpcode::FetchAdd => {
-            if list.len() != 1 || length != 8 {
-                return Err(libc::EINVAL);
-            }
             // SAFETY: as above.
             let atomic = unsafe { wr.wr.atomic };
             wqe.remote = atomic.remote_addr;
@@ -232,11 +252,7 @@ unsafe fn write_send(
         _ if kind == ffi::IBV_QPT_UD => {
             // SAFETY: as above; the address handle is one of ours by the caller's promise.
             let (ud, ah) = unsafe { (wr.wr.ud, wr.wr.ud.ah.cast::<Ah>().as_ref()) };
-            let ah = ah.ok_or(libc::EINVAL)?;
-            if ud.remote_qpn > 0xff_ffff {
-                return Err(libc::EINVAL);
-            }
-            wqe.remote = u64::from(ah.ahn) | (u64::from(ud.remote_qpn) << 32);
+            wqe.remote = ah.ok_or(libc::EINVAL)?.destination(ud.remote_qpn)?;
             wqe.key = ud.remote_qkey;
         }
         _ => {}
@@ -266,7 +282,7 @@ unsafe fn write_send(
 
 /// Writes scatter/gather elements at `data`, where there are `room` bytes.
 #[inline]
-fn write_elements(
+pub(crate) fn write_elements(
     buffer: &Buffer,
     data: usize,
     room: usize,
@@ -357,4 +373,135 @@ unsafe fn write_recv(
     };
     buffer.write(slot, &wqe.to_bytes());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRIDE: usize = 128;
+    const SLOT: usize = 256;
+
+    fn sge(length: u32) -> ffi::ibv_sge {
+        ffi::ibv_sge {
+            addr: 0x1000,
+            length,
+            lkey: 7,
+        }
+    }
+
+    /// Writes a request whose list is `list`, and reads the slot back.
+    fn post(
+        kind: ffi::ibv_qp_type,
+        list: &mut [ffi::ibv_sge],
+        wr: ffi::ibv_send_wr,
+    ) -> Result<[u8; STRIDE], i32> {
+        let buffer = Buffer::new(4096).unwrap();
+        let wr = ffi::ibv_send_wr {
+            sg_list: list.as_mut_ptr(),
+            num_sge: list.len() as c_int,
+            ..wr
+        };
+        // SAFETY: the list is as long as is said; tests give valid handles and data.
+        unsafe { write_send(&buffer, SLOT, STRIDE, kind, false, &wr) }?;
+        Ok(buffer.read(SLOT))
+    }
+
+    fn header(slot: &[u8; STRIDE]) -> SendWqe {
+        SendWqe::from_bytes(slot[..SendWqe::SIZE].try_into().unwrap())
+    }
+
+    fn request(opcode: ffi::ibv_wr_opcode) -> ffi::ibv_send_wr {
+        ffi::ibv_send_wr {
+            wr_id: 42,
+            opcode,
+            send_flags: ffi::IBV_SEND_SIGNALED,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_write_carries_address_key_and_elements() {
+        let mut wr = request(ffi::IBV_WR_RDMA_WRITE);
+        wr.wr.rdma.remote_addr = 0x1234_5678_9abc;
+        wr.wr.rdma.rkey = 0x55;
+        let slot = post(ffi::IBV_QPT_RC, &mut [sge(10), sge(20)], wr).unwrap();
+        let wqe = header(&slot);
+        assert_eq!(wqe.opcode, SendOpcode::Write.raw());
+        assert_eq!(
+            (wqe.remote, wqe.key, wqe.num_sge),
+            (0x1234_5678_9abc, 0x55, 2)
+        );
+        assert_eq!((wqe.flags, wqe.wr_id), (SEND_SIGNALED, 42));
+        let second = Sge::from_bytes(slot[48..64].try_into().unwrap());
+        assert_eq!((second.addr, second.length, second.lkey), (0x1000, 20, 7));
+    }
+
+    #[test]
+    fn inline_data_are_gathered_behind_the_header() {
+        let data = *b"0123456789";
+        let part = |from: usize, length: u32| ffi::ibv_sge {
+            addr: data[from..].as_ptr() as u64,
+            length,
+            lkey: 0,
+        };
+        let mut wr = request(ffi::IBV_WR_SEND);
+        wr.send_flags |= ffi::IBV_SEND_INLINE;
+        let slot = post(ffi::IBV_QPT_RC, &mut [part(6, 4), part(0, 3)], wr).unwrap();
+        let wqe = header(&slot);
+        assert_eq!((wqe.inline_len, wqe.num_sge), (7, 0));
+        assert_eq!(&slot[SendWqe::SIZE..][..7], b"6789012");
+    }
+
+    #[test]
+    fn an_atomic_carries_its_operands() {
+        let mut wr = request(ffi::IBV_WR_ATOMIC_CMP_AND_SWP);
+        wr.wr.atomic.compare_add = 11;
+        wr.wr.atomic.swap = 22;
+        let slot = post(ffi::IBV_QPT_RC, &mut [sge(8)], wr).unwrap();
+        let operands = AtomicSegment::from_bytes(slot[32..48].try_into().unwrap());
+        assert_eq!((operands.compare, operands.swap_or_add), (11, 22));
+        let wr = request(ffi::IBV_WR_ATOMIC_FETCH_AND_ADD);
+        assert_eq!(post(ffi::IBV_QPT_RC, &mut [sge(4)], wr), Err(libc::EINVAL));
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused() {
+        let refused = |kind, list: &mut [ffi::ibv_sge], wr| {
+            assert_eq!(post(kind, list, wr), Err(libc::EINVAL));
+        };
+        // An operation that the QP type does not have.
+        refused(
+            ffi::IBV_QPT_UC,
+            &mut [sge(1)],
+            request(ffi::IBV_WR_RDMA_READ),
+        );
+        refused(
+            ffi::IBV_QPT_UD,
+            &mut [sge(1)],
+            request(ffi::IBV_WR_RDMA_WRITE),
+        );
+        // More elements than the slot holds, and more bytes than a message may have.
+        refused(ffi::IBV_QPT_RC, &mut [sge(1); 7], request(ffi::IBV_WR_SEND));
+        refused(
+            ffi::IBV_QPT_RC,
+            &mut [sge(1 << 31), sge(1)],
+            request(ffi::IBV_WR_SEND),
+        );
+        // No address handle; a flag nobody knows; inline data on a READ.
+        refused(ffi::IBV_QPT_UD, &mut [sge(1)], request(ffi::IBV_WR_SEND));
+        let mut wr = request(ffi::IBV_WR_SEND);
+        wr.send_flags |= ffi::IBV_SEND_IP_CSUM;
+        refused(ffi::IBV_QPT_RC, &mut [sge(1)], wr);
+        let mut wr = request(ffi::IBV_WR_RDMA_READ);
+        wr.send_flags |= ffi::IBV_SEND_INLINE;
+        refused(ffi::IBV_QPT_RC, &mut [], wr);
+        // The longest message is allowed.
+        assert!(post(
+            ffi::IBV_QPT_RC,
+            &mut [sge(1 << 31)],
+            request(ffi::IBV_WR_SEND)
+        )
+        .is_ok());
+    }
 }

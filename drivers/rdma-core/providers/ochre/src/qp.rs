@@ -6,16 +6,17 @@ use core::ffi::c_int;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ochre_abi::{AllocUcontextResp, CreateQpReq, CreateQpResp};
 use ochre_hw::cqe::{Cqe, CqeOpcode};
 use ochre_hw::queue::{QpLayout, QpRecord, QpSizes};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::ffi::{self, fail, Cmd};
 use crate::memory::{publish, Buffer};
+use crate::post_ex::{self, Batch};
 
 /// A queue pair. libibverbs knows the first field.
 #[repr(C)]
@@ -43,6 +44,8 @@ pub(crate) struct Producer {
     log_stride: u8,
     /// Index of the next slot to be filled.
     pub(crate) index: u32,
+    /// What a program posts field by field.
+    pub(crate) batch: Batch,
 }
 
 impl Producer {
@@ -72,18 +75,15 @@ impl Queue {
                 log_slots,
                 log_stride,
                 index: 0,
+                batch: Batch::default(),
             }),
             head: AtomicU32::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Producer> {
-        self.producer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins anew, as a QP in the RESET state does.
     fn reset(&self, record: &AtomicU32) {
-        let mut producer = self.lock();
+        let mut producer = self.producer.lock();
         producer.index = 0;
         self.head.store(0, Ordering::Release);
         publish(record, 0);
@@ -103,12 +103,28 @@ impl Qp {
 
     /// The send queue, and the index of its oldest slot in use.
     pub(crate) fn send_queue(&self) -> (MutexGuard<'_, Producer>, u32) {
-        (self.sq.lock(), self.sq.head.load(Ordering::Acquire))
+        (
+            self.sq.producer.lock(),
+            self.sq.head.load(Ordering::Acquire),
+        )
+    }
+
+    /// The mutex of the send queue, for a lock that is held between calls.
+    pub(crate) fn send_mutex(&self) -> &Mutex<Producer> {
+        &self.sq.producer
+    }
+
+    /// Index of the oldest send slot in use.
+    pub(crate) fn send_head(&self) -> u32 {
+        self.sq.head.load(Ordering::Acquire)
     }
 
     /// The receive queue, and the index of its oldest slot in use.
     pub(crate) fn recv_queue(&self) -> (MutexGuard<'_, Producer>, u32) {
-        (self.rq.lock(), self.rq.head.load(Ordering::Acquire))
+        (
+            self.rq.producer.lock(),
+            self.rq.head.load(Ordering::Acquire),
+        )
     }
 
     /// A completion says which slots are free again.
@@ -218,7 +234,7 @@ unsafe fn forget(qp: *mut ffi::ibv_qp, then: impl FnOnce()) {
 }
 
 /// Checks what a program asks of a QP, and lays its buffer out. The error is an errno.
-fn layout(attr: &ffi::ibv_qp_init_attr, limits: &AllocUcontextResp) -> Result<QpLayout, i32> {
+fn layout(attr: &ffi::ibv_qp_init_attr_ex, limits: &AllocUcontextResp) -> Result<QpLayout, i32> {
     if !attr.srq.is_null() {
         return Err(libc::EOPNOTSUPP);
     }
@@ -246,17 +262,18 @@ fn layout(attr: &ffi::ibv_qp_init_attr, limits: &AllocUcontextResp) -> Result<Qp
     .ok_or(libc::EINVAL)
 }
 
-pub(crate) unsafe extern "C" fn create_qp(
+/// Makes a QP; its program posts field by field where `attr` names the operations.
+///
+/// # Safety
+/// `pd` must be a PD of ours in an open context of ours.
+unsafe fn create(
     pd: *mut ffi::ibv_pd,
-    attr: *mut ffi::ibv_qp_init_attr,
-) -> *mut ffi::ibv_qp {
-    // SAFETY: a PD of ours in an open context of ours; the attributes are the program's.
-    let (state, attr) = unsafe { (Context::state((*pd).context), &mut *attr) };
-    let made = layout(attr, &state.limits).and_then(|l| Ok((l, Buffer::new(l.bytes as usize)?)));
-    let (layout, buffer) = match made {
-        Ok(made) => made,
-        Err(errno) => return fail(errno),
-    };
+    attr: &mut ffi::ibv_qp_init_attr_ex,
+) -> Result<*mut Qp, i32> {
+    // SAFETY: by the caller's promise.
+    let (ctx, state) = unsafe { ((*pd).context, Context::state((*pd).context)) };
+    let layout = layout(attr, &state.limits)?;
+    let buffer = Buffer::new(layout.bytes as usize)?;
     let mut cmd = Cmd::<ffi::ibv_create_qp, _>::new(CreateQpReq {
         buf_addr: buffer.addr(),
         buf_len: buffer.len() as u64,
@@ -269,18 +286,25 @@ pub(crate) unsafe extern "C" fn create_qp(
         reserved: 0,
     });
     let mut resp = Cmd::<ffi::ib_uverbs_create_qp_resp, _>::new(CreateQpResp::default());
-    let qp = Box::into_raw(Box::new(Qp {
+    let mut qp = Box::new(Qp {
         qp: ffi::verbs_qp::default(),
         buffer,
         signal_all: attr.sq_sig_all != 0,
         sq: Queue::new(layout.sq_offset, layout.log_sq_slots, layout.log_sq_stride),
         rq: Queue::new(layout.rq_offset, layout.log_rq_slots, layout.log_rq_stride),
-    }));
+    });
+    if attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+        qp.qp.comp_mask |= ffi::VERBS_QP_EX;
+        // SAFETY: both variants of the union are plain C structures, of which the second extends the
+        // first; all is zero so far.
+        let extended = unsafe { &mut qp.qp.__bindgen_anon_1.qp_ex };
+        post_ex::set_ops(extended, attr.qp_type, attr.send_ops_flags)?;
+    }
     // SAFETY: command and response are as long as is said; the other pointers are the program's.
     let err = unsafe {
-        ffi::ibv_cmd_create_qp(
-            pd,
-            qp.cast(),
+        ffi::ibv_cmd_create_qp_ex(
+            ctx,
+            &mut qp.qp,
             attr,
             &mut cmd.core,
             size_of_val(&cmd),
@@ -289,9 +313,7 @@ pub(crate) unsafe extern "C" fn create_qp(
         )
     };
     if err != 0 {
-        // SAFETY: made above, and known to nobody else.
-        drop(unsafe { Box::from_raw(qp) });
-        return fail(err);
+        return Err(err);
     }
     let sizes = layout.sizes();
     attr.cap.max_send_wr = sizes.send_wr;
@@ -299,8 +321,57 @@ pub(crate) unsafe extern "C" fn create_qp(
     attr.cap.max_send_sge = sizes.send_sge;
     attr.cap.max_recv_sge = sizes.recv_sge;
     attr.cap.max_inline_data = sizes.inline_data;
+    let qp = Box::into_raw(qp);
     state.qps.insert(resp.driver.qpn, qp);
-    qp.cast()
+    Ok(qp)
+}
+
+pub(crate) unsafe extern "C" fn create_qp(
+    pd: *mut ffi::ibv_pd,
+    attr: *mut ffi::ibv_qp_init_attr,
+) -> *mut ffi::ibv_qp {
+    // SAFETY: the attributes are the program's.
+    let attr = unsafe { &mut *attr };
+    let mut extended = ffi::ibv_qp_init_attr_ex {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+        comp_mask: ffi::IBV_QP_INIT_ATTR_PD,
+        pd,
+        ..Default::default()
+    };
+    // SAFETY: a PD of ours in an open context of ours.
+    match unsafe { create(pd, &mut extended) } {
+        Ok(qp) => {
+            attr.cap = extended.cap;
+            qp.cast()
+        }
+        Err(errno) => fail(errno),
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    _: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_qp_init_attr_ex,
+) -> *mut ffi::ibv_qp {
+    // SAFETY: the attributes are the program's.
+    let attr = unsafe { &mut *attr };
+    let known = ffi::IBV_QP_INIT_ATTR_PD | ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    if attr.comp_mask & !known != 0 {
+        return fail(libc::EOPNOTSUPP);
+    }
+    if attr.comp_mask & ffi::IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: a PD of ours in an open context of ours.
+    match unsafe { create(attr.pd, attr) } {
+        Ok(qp) => qp.cast(),
+        Err(errno) => fail(errno),
+    }
 }
 
 pub(crate) unsafe extern "C" fn modify_qp(
