@@ -17,10 +17,8 @@
     unsafe_op_in_unsafe_fn
 )]
 
-use kernel::{
-    bindings::*,
-    ffi, //
-};
+pub(crate) use kernel::bindings::*;
+use kernel::ffi;
 use pin_init::MaybeZeroable;
 
 include!(concat!(env!("OCHRE_GENERATED"), "/rdma_bindings.rs"));

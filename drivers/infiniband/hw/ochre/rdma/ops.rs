@@ -71,7 +71,7 @@ pub(crate) struct CqInitAttr {
 pub(crate) trait Operations: Sized + Send + Sync + 'static {
     /// What the driver keeps for a device. It lives as long as the PCI device is bound (`'a`), so
     /// that it may hold BARs and references to the bus device.
-    type Data<'a>: Send + Sync;
+    type Data<'a>: Send + Sync + 'a;
 
     /// Private data of a user context.
     type UContext: Send + Sync + 'static;
