@@ -50,6 +50,8 @@ pub struct Host {
     ) -> i32,
     /// Raises the MSI-X vectors whose bits are set.
     pub raise: unsafe extern "C" fn(opaque: *mut c_void, vectors: u64),
+    /// Tells the user something.
+    pub report: unsafe extern "C" fn(opaque: *mut c_void, message: *const c_char),
 }
 
 // SAFETY: the header promises that every callback may be called from any thread.
@@ -155,8 +157,8 @@ unsafe fn check(raw: &RawConfig) -> Result<Config, String> {
         link,
         node_guid,
         capture: capture.map(PathBuf::from),
-        speed: speed.map_or(Ok(config::Speed::Hdr), |text| config::speed(&text))?,
-        width: width.map_or(Ok(4), |text| config::width(&text))?,
+        speeds: config::speeds(speed.as_deref().unwrap_or("edr"))?,
+        widths: config::widths(width.as_deref().unwrap_or("4x"))?,
     })
 }
 

@@ -4,29 +4,10 @@
 
 use std::path::PathBuf;
 
+use ochre_link::{Speeds, Widths};
+
 /// Most ports that a device has.
 pub const MAX_PORTS: usize = 2;
-
-/// Signalling rate of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Speed {
-    /// 2.5 Gbit/s.
-    Sdr,
-    /// 5 Gbit/s.
-    Ddr,
-    /// 10 Gbit/s.
-    Qdr,
-    /// 14.0625 Gbit/s.
-    Fdr,
-    /// 25.78125 Gbit/s.
-    Edr,
-    /// 53.125 Gbit/s.
-    Hdr,
-    /// 106.25 Gbit/s.
-    Ndr,
-    /// 200 Gbit/s.
-    Xdr,
-}
 
 /// A device's properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,49 +24,45 @@ pub struct Config {
     pub node_guid: u64,
     /// File that gets the packets, as ERF records.
     pub capture: Option<PathBuf>,
-    /// Fastest lane speed.
-    pub speed: Speed,
-    /// Widest link, lanes: 1, 2, 4, 8 or 12.
-    pub width: u8,
+    /// Lane speeds supported: the fastest and all that are slower.
+    pub speeds: Speeds,
+    /// Link widths supported: the widest and all that are narrower.
+    pub widths: Widths,
 }
 
-/// Parses a lane speed.
+/// Parses the fastest lane speed.
 ///
 /// # Errors
 /// A message that names the speeds there are.
-pub fn speed(text: &str) -> Result<Speed, String> {
-    Ok(match text.to_ascii_lowercase().as_str() {
-        "sdr" => Speed::Sdr,
-        "ddr" => Speed::Ddr,
-        "qdr" => Speed::Qdr,
-        "fdr" => Speed::Fdr,
-        "edr" => Speed::Edr,
-        "hdr" => Speed::Hdr,
-        "ndr" => Speed::Ndr,
-        "xdr" => Speed::Xdr,
-        _ => {
-            return Err(format!(
-                "speed is '{text}'; it can be sdr, ddr, qdr, fdr, edr, hdr, ndr or xdr"
-            ))
-        }
-    })
+pub fn speeds(fastest: &str) -> Result<Speeds, String> {
+    match Speeds::from_name(fastest) {
+        Some(speed) if Speeds::ALL.and(speed) == speed => Ok(speed.and_slower()),
+        _ => Err(format!(
+            "speed is '{fastest}'; it can be sdr, ddr, qdr, fdr, edr, hdr, ndr or xdr"
+        )),
+    }
 }
 
-/// Parses a link width, in lanes.
+/// Parses the widest link.
 ///
 /// # Errors
 /// A message that names the widths there are.
-pub fn width(text: &str) -> Result<u8, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "1x" | "1" => Ok(1),
-        "2x" | "2" => Ok(2),
-        "4x" | "4" => Ok(4),
-        "8x" | "8" => Ok(8),
-        "12x" | "12" => Ok(12),
-        _ => Err(format!(
-            "width is '{text}'; it can be 1x, 2x, 4x, 8x or 12x"
-        )),
-    }
+pub fn widths(widest: &str) -> Result<Widths, String> {
+    let lanes = widest
+        .to_ascii_lowercase()
+        .strip_suffix('x')
+        .and_then(|digits| digits.parse().ok());
+    let lanes = match lanes {
+        Some(lanes) if Widths::from_lanes(lanes).is_some() => lanes,
+        _ => {
+            return Err(format!(
+                "width is '{widest}'; it can be 1x, 2x, 4x, 8x or 12x"
+            ))
+        }
+    };
+    Ok((1..=lanes)
+        .filter_map(Widths::from_lanes)
+        .fold(Widths::NONE, Widths::or))
 }
 
 /// Parses a node GUID: 16 hexadecimal digits, with or without `0x` and colons.
@@ -100,7 +77,7 @@ pub fn guid(text: &str) -> Result<u64, String> {
         .chars()
         .filter(|c| *c != ':')
         .collect();
-    let value = if digits.len() == 16 {
+    let value = if digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         u64::from_str_radix(&digits, 16).ok()
     } else {
         None
@@ -153,9 +130,13 @@ mod tests {
 
     #[test]
     fn speeds_and_widths() {
-        assert_eq!(speed("HDR"), Ok(Speed::Hdr));
-        assert!(speed("qsfp").unwrap_err().contains("it can be sdr"));
-        assert_eq!(width("4x"), Ok(4));
-        assert!(width("3x").is_err());
+        assert_eq!(speeds("QDR"), Ok(Speeds(0x7)));
+        assert_eq!(speeds("xdr"), Ok(Speeds::ALL));
+        assert!(speeds("fdr10").is_err());
+        assert!(speeds("qsfp").unwrap_err().contains("it can be sdr"));
+        assert_eq!(widths("1x"), Ok(Widths::X1));
+        assert_eq!(widths("4x"), Ok(Widths::X1.or(Widths::X2).or(Widths::X4)));
+        assert!(widths("3x").is_err());
+        assert!(widths("4").is_err());
     }
 }

@@ -1,52 +1,169 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 //! The device: firmware under a lock, and the thread that serves it.
+//!
+//! The vCPU that rings a doorbell runs the firmware itself, under a budget, so that a send costs no
+//! switch of threads. What is left, what arrives and what is due runs in the service thread, which
+//! sleeps on the cables' descriptors, a timer and a wake-up of its own. A doorbell that finds the device
+//! busy is queued and run by whoever holds the lock: no vCPU waits on the data path.
 
+use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use ochre_hw::{doorbell, regs};
+use crossbeam_queue::ArrayQueue;
+use ochre_hca::{Budget, Hca, Interrupts, Time};
+use ochre_hw::doorbell;
+use ochre_link::{Capture, Port, PortConfig, ShmConfig, Tap};
+use ochre_wire::Guid;
 
 use crate::abi::{Host, Ram};
+use crate::cable::{Ready, Socket};
 use crate::config::Config;
 use crate::ram::GuestMemory;
-use crate::wake::{Event, Poller};
+use crate::wake::{now, Event, Poller, Timer};
 
 /// Doorbell pages: one for the kernel, the others for user contexts.
 pub const DOORBELL_PAGES: u32 = 512;
 /// Size of the doorbell BAR, bytes.
 pub const DOORBELL_BAR_SIZE: u64 = DOORBELL_PAGES as u64 * doorbell::PAGE_SIZE;
 
-#[derive(Debug)]
+/// Packets in one round of the service thread.
+const ROUND: Budget = Budget(128);
+/// Doorbells that can wait for a busy device; more wait for the lock.
+const QUEUED_DOORBELLS: usize = 256;
+
+/// The vectors that are due, as a bit mask.
+#[derive(Debug, Default)]
+pub struct Vectors(u64);
+
+impl Interrupts for Vectors {
+    #[inline]
+    fn raise(&mut self, vector: u16) {
+        if let Some(bit) = 1_u64.checked_shl(u32::from(vector)) {
+            self.0 |= bit;
+        }
+    }
+}
+
+/// A doorbell that found the device busy.
+#[derive(Clone, Copy, Debug)]
+struct Doorbell {
+    offset: u64,
+    value: u32,
+}
+
 struct State {
-    memory: GuestMemory,
+    hca: Hca<GuestMemory, Vectors, Socket>,
+    /// The service thread sleeps, or is about to: what it has not seen needs a signal.
+    asleep: bool,
+    /// When the timer goes off. It is never put off, only brought forward: a deadline that was
+    /// dropped costs one idle wake-up and not a system call for each packet.
+    timer: Time,
+    drain: [u64; 2],
 }
 
 /// A device.
-#[derive(Debug)]
 pub struct Core {
-    config: Config,
+    host: Host,
     state: Mutex<State>,
+    doorbells: ArrayQueue<Doorbell>,
+    poller: Arc<Poller>,
     wake: Event,
-    poller: Poller,
+    timer: Timer,
     stop: AtomicBool,
+    /// The problem told last, for each port.
+    reported: Mutex<[Option<String>; 2]>,
+}
+
+/// Wall-clock time of the origin of the device's clock, nanoseconds since 1970.
+fn epoch() -> u64 {
+    let wall = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64);
+    wall.saturating_sub(now().as_nanos())
 }
 
 impl Core {
     /// Makes a device.
+    ///
+    /// # Errors
+    /// A message for the user.
     pub fn new(config: Config, host: Host) -> Result<Self, String> {
-        let wake = Event::new().map_err(|e| e.to_string())?;
-        let poller = Poller::new().map_err(|e| e.to_string())?;
-        poller.add(wake.as_raw_fd(), 0).map_err(|e| e.to_string())?;
+        let system = |error: std::io::Error| format!("cannot make the device's events: {error}");
+        let poller = Arc::new(Poller::new().map_err(system)?);
+        let wake = Event::new().map_err(system)?;
+        let timer = Timer::new().map_err(system)?;
+        poller
+            .add(wake.as_raw_fd(), Ready::Wake.token())
+            .and_then(|()| poller.add(timer.as_raw_fd(), Ready::Timer.token()))
+            .map_err(system)?;
+
+        let capture = config
+            .capture
+            .as_ref()
+            .map(|path| {
+                File::create(path)
+                    .and_then(Capture::new)
+                    .map_err(|error| format!("cannot capture to {}: {error}", path.display()))
+            })
+            .transpose()?;
+
+        let mut ports = Vec::new();
+        for index in 0..config.ports {
+            let link = config.link[usize::from(index)].as_ref().map(|path| {
+                let mut link = ShmConfig::new(path);
+                link.crc = config.crc;
+                link
+            });
+            let socket = Socket::new(usize::from(index) + 1, link, poller.clone())?;
+            let mut port = Port::new(
+                PortConfig {
+                    widths: config.widths,
+                    speeds: config.speeds,
+                    crc: config.crc,
+                    seed: config.node_guid.wrapping_add(u64::from(index)) ^ now().as_nanos(),
+                    ..PortConfig::default()
+                },
+                socket,
+            );
+            port.set_tap(capture.clone().map(|capture| Tap {
+                capture,
+                port: index,
+                link_packets: false,
+                epoch_ns: epoch(),
+            }));
+            ports.push(port);
+        }
+
+        let hca = Hca::new(
+            ochre_hca::Config {
+                node_guid: Guid(config.node_guid),
+                vectors: config.vectors,
+                doorbell_pages: DOORBELL_PAGES,
+                ..ochre_hca::Config::default()
+            },
+            GuestMemory::new(host),
+            Vectors::default(),
+            ports,
+        );
         Ok(Core {
-            config,
+            host,
             state: Mutex::new(State {
-                memory: GuestMemory::new(host),
+                hca,
+                asleep: false,
+                timer: Time::MAX,
+                drain: [0; 2],
             }),
-            wake,
+            doorbells: ArrayQueue::new(QUEUED_DOORBELLS),
             poller,
+            wake,
+            timer,
             stop: AtomicBool::new(false),
+            reported: Mutex::default(),
         })
     }
 
@@ -54,44 +171,259 @@ impl Core {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn service(&self) {
-        while !self.stop.load(Ordering::SeqCst) {
-            self.poller.wait().count();
-            self.wake.clear();
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
+    /// Runs the doorbells that wait; gives whether there is more to do.
+    fn run_doorbells(&self, state: &mut State, at: Time) -> bool {
+        let mut more = false;
+        while let Some(bell) = self.doorbells.pop() {
+            more |= state.hca.doorbell(at, bell.offset, bell.value);
+        }
+        more
+    }
+
+    /// Drops the lock and delivers what is due. `more`: the service thread has to go on.
+    fn release<'a>(&'a self, mut state: MutexGuard<'a, State>, mut more: bool) {
+        loop {
+            let vectors = std::mem::take(&mut state.hca.interrupts_mut().0);
+            let mut signal = false;
+            if state.asleep {
+                if more {
+                    state.asleep = false;
+                    signal = true;
+                } else {
+                    self.set_timer(&mut state);
+                }
+            }
+            drop(state);
+            if signal {
+                self.wake.signal();
+            }
+            if vectors != 0 {
+                // SAFETY: the callback may be called from any thread, without the device's lock.
+                unsafe { (self.host.raise)(self.host.opaque, vectors) };
+            }
+            // A doorbell that was queued while the lock was held, by a vCPU that could not get it: either
+            // it sees the lock free, or this sees the doorbell.
+            fence(Ordering::SeqCst);
+            if self.doorbells.is_empty() {
+                return;
+            }
+            match self.try_lock() {
+                Some(taken) => state = taken,
+                None => return,
+            }
+            more = self.run_doorbells(&mut state, now());
+        }
+    }
+
+    /// Brings the timer forward where the firmware's next deadline is before it.
+    fn set_timer(&self, state: &mut State) {
+        if let Some(deadline) = state.hca.next_deadline() {
+            if deadline < state.timer {
+                state.timer = deadline;
+                self.timer.set(deadline);
+            }
+        }
+    }
+
+    /// Body of the service thread.
+    pub fn service(&self) {
+        let mut ready = Vec::with_capacity(8);
+        while !self.stop.load(Ordering::SeqCst) {
+            if self.round(&ready) {
+                ready.clear();
+                ready.extend(self.poller.wait().map(Ready::from_token));
+            } else {
+                ready.clear();
+            }
+        }
+    }
+
+    /// One round of the service thread. Gives whether it may sleep.
+    fn round(&self, ready: &[Ready]) -> bool {
+        let mut state = self.lock();
+        let at = now();
+        state.asleep = false;
+        for ready in ready {
+            match *ready {
+                Ready::Wake => self.wake.clear(),
+                Ready::Timer => {
+                    self.timer.clear();
+                    state.timer = Time::MAX;
+                }
+                Ready::Data(port) => {
+                    if let Some(link) = state.hca.link_mut(port) {
+                        link.cable_mut().on_data();
+                    }
+                }
+                Ready::Control(port) => {
+                    if let Some(link) = state.hca.link_mut(port) {
+                        link.cable_mut().on_control(at);
+                    }
+                }
+            }
+        }
+        let more = self.run_doorbells(&mut state, at) | state.hca.poll(at, ROUND);
+        let sleep = !more && state.hca.arm();
+        if sleep {
+            state.asleep = true;
+        }
+        let problems = self.problems(&mut state);
+        self.release(state, false);
+        for problem in problems.into_iter().flatten() {
+            self.report(&problem);
+        }
+        sleep
+    }
+
+    /// What has gone wrong on the links and was not told yet.
+    fn problems(&self, state: &mut State) -> [Option<String>; 2] {
+        let mut problems = [None, None];
+        for (index, problem) in problems.iter_mut().enumerate() {
+            let error = state
+                .hca
+                .link_mut(index + 1)
+                .and_then(|link| link.cable_mut().take_error());
+            if error.is_some() {
+                let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+                if reported[index] != error {
+                    reported[index].clone_from(&error);
+                    *problem = error;
+                }
+            }
+        }
+        problems
+    }
+
+    fn report(&self, message: &str) {
+        let Ok(message) = CString::new(message) else {
+            return;
+        };
+        // SAFETY: a C string that lives during the call.
+        unsafe { (self.host.report)(self.host.opaque, message.as_ptr()) };
+    }
+
+    /// Makes the service thread end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.wake.signal();
     }
 
-    pub fn reset(&self) {}
-
-    /// # Safety
-    /// As the ABI says.
-    pub unsafe fn set_ram(&self, ranges: Vec<Ram>) {
-        let state = self.lock();
-        // SAFETY: under the lock.
-        unsafe { state.memory.replace(ranges) };
+    /// Reset of the machine or of the function.
+    pub fn reset(&self) {
+        let mut state = self.lock();
+        while self.doorbells.pop().is_some() {}
+        state.hca.reset(now());
+        // An interrupt of before the reset must not come after it.
+        state.hca.interrupts_mut().0 = 0;
+        self.release(state, true);
     }
 
-    pub fn reg_read(&self, offset: u64, _size: u32) -> u64 {
-        match offset {
-            regs::MAGIC => u64::from(regs::MAGIC_VALUE),
-            regs::NUM_PORTS => u64::from(self.config.ports),
-            _ => 0,
+    /// Replaces the table of guest RAM.
+    ///
+    /// # Safety
+    /// As [`GuestMemory::replace`] has it for the ranges.
+    pub unsafe fn set_ram(&self, ranges: Vec<Ram>) {
+        let state = self.lock();
+        // SAFETY: every access to guest memory is made by the firmware, which runs under this lock; the
+        // ranges are as the caller promises.
+        unsafe { state.hca.dma().replace(ranges) };
+    }
+
+    /// Reads a register.
+    pub fn reg_read(&self, offset: u64, size: u32) -> u64 {
+        let mut state = self.lock();
+        let value = state.hca.reg_read(now(), offset, size);
+        self.release(state, false);
+        value
+    }
+
+    /// Writes a register.
+    pub fn reg_write(&self, offset: u64, value: u64, size: u32) {
+        let mut state = self.lock();
+        let more = state.hca.reg_write(now(), offset, size, value);
+        self.release(state, more);
+    }
+
+    /// Writes to a doorbell page.
+    pub fn doorbell(&self, offset: u64, value: u64, size: u32) {
+        if size != 4 || offset % 4 != 0 {
+            return;
+        }
+        let bell = Doorbell {
+            offset,
+            value: value as u32,
+        };
+        let mut state = match self.try_lock() {
+            Some(state) => state,
+            None => match self.doorbells.push(bell) {
+                Ok(()) => {
+                    fence(Ordering::SeqCst);
+                    match self.try_lock() {
+                        Some(mut state) => {
+                            let more = self.run_doorbells(&mut state, now());
+                            self.release(state, more);
+                            return;
+                        }
+                        // Whoever has the lock sees the queue after dropping it.
+                        None => return,
+                    }
+                }
+                Err(_) => self.lock(),
+            },
+        };
+        let at = now();
+        let more = self.run_doorbells(&mut state, at) | state.hca.doorbell(at, offset, bell.value);
+        self.release(state, more);
+    }
+
+    /// Sets how fast a port (from 0) drains, bytes per second; 0 is unlimited.
+    pub fn set_drain(&self, index: usize, rate: u64) {
+        let mut state = self.lock();
+        if let Some(drain) = state.drain.get_mut(index) {
+            *drain = rate;
+        }
+        if let Some(link) = state.hca.link_mut(index + 1) {
+            link.set_drain_rate(Some(rate).filter(|rate| *rate != 0));
+        }
+        self.release(state, true);
+    }
+
+    /// How fast a port (from 0) drains.
+    pub fn drain(&self, index: usize) -> u64 {
+        self.lock().drain.get(index).copied().unwrap_or(0)
+    }
+
+    /// Puts the cable of a port (from 0) in, or pulls it.
+    pub fn set_plugged(&self, index: usize, plugged: bool) {
+        let mut state = self.lock();
+        let mut result = Ok(());
+        if let Some(link) = state.hca.link_mut(index + 1) {
+            if plugged {
+                result = link.cable_mut().plug();
+            } else {
+                link.cable_mut().pull();
+            }
+        }
+        self.release(state, true);
+        if let Err(message) = result {
+            self.report(&message);
         }
     }
 
-    pub fn reg_write(&self, _offset: u64, _value: u64, _size: u32) {}
-    pub fn doorbell(&self, _offset: u64, _value: u64, _size: u32) {}
-    pub fn set_drain(&self, _port: usize, _rate: u64) {}
-    pub fn drain(&self, _port: usize) -> u64 {
-        0
-    }
-    pub fn set_plugged(&self, _port: usize, _plugged: bool) {}
-    pub fn plugged(&self, _port: usize) -> bool {
-        true
+    /// Whether the cable of a port (from 0) is plugged.
+    pub fn plugged(&self, index: usize) -> bool {
+        let state = self.lock();
+        state
+            .hca
+            .link(index + 1)
+            .is_some_and(|link| link.cable().is_plugged())
     }
 }

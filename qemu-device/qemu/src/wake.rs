@@ -149,9 +149,20 @@ impl Poller {
             u64: token,
         };
         // SAFETY: `event` is read.
-        done(unsafe {
-            libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)
-        })
+        done(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) })
+    }
+
+    /// Takes a descriptor out.
+    pub fn remove(&self, fd: RawFd) {
+        // SAFETY: no event is needed to delete; a descriptor that is not there gives an error, which is fine.
+        unsafe {
+            libc::epoll_ctl(
+                self.0.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd,
+                std::ptr::null_mut(),
+            )
+        };
     }
 
     /// Sleeps until a descriptor is readable; gives the tokens of those that are.

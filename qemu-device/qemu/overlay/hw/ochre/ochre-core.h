@@ -42,6 +42,8 @@ typedef struct OchreHost {
                        void *context);
     /* Raise the MSI-X vectors whose bits are set. From any thread, with or without the BQL. */
     void (*raise)(void *opaque, uint64_t vectors);
+    /* Tell the user about a problem that the device lives on with. From any thread. */
+    void (*report)(void *opaque, const char *message);
 } OchreHost;
 
 /* Properties of a device. Strings may be NULL. */

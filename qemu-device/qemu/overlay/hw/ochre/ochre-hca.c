@@ -7,6 +7,7 @@
  * (ochre-core.h).
  */
 #include "qemu/osdep.h"
+#include "qemu/error-report.h"
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qemu/rcu.h"
@@ -263,6 +264,14 @@ static void ochre_raise(void *opaque, uint64_t vectors)
     }
 }
 
+static void ochre_report(void *opaque, const char *message)
+{
+    OchreHca *s = opaque;
+    const char *id = DEVICE(s)->id;
+
+    warn_report("%s: %s", id ? id : TYPE_OCHRE_HCA, message);
+}
+
 /* Registers and doorbells */
 
 static uint64_t ochre_regs_read(void *opaque, hwaddr addr, unsigned size)
@@ -352,6 +361,7 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
         .ram_dirty = ochre_ram_dirty,
         .with_memory = ochre_with_memory,
         .raise = ochre_raise,
+        .report = ochre_report,
     };
     g_autofree char *name = NULL;
     char message[512] = "";
@@ -472,8 +482,9 @@ static const struct {
                    "path and the process id if not given" },
     { "capture", "file that gets all packets of all ports, as ERF records" },
     { "crc", "compute and check ICRC and VCRC of each packet" },
-    { "speed", "fastest lane speed: sdr, ddr, qdr, fdr, edr, hdr, ndr, xdr" },
-    { "width", "widest link: 1x, 2x, 4x, 8x, 12x" },
+    { "speed", "fastest lane speed: sdr, ddr, qdr, fdr, edr, hdr, ndr, xdr "
+               "(default: edr)" },
+    { "width", "widest link: 1x, 2x, 4x, 8x, 12x (default: 4x)" },
 };
 
 /* drain0, drain1: settable while the device lives. */
