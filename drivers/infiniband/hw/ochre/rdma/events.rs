@@ -4,10 +4,9 @@
 
 use super::{
     bindings,
-    Cq,
     Device,
-    Operations,
-    Qp, //
+    Object,
+    Operations, //
 };
 
 /// What happened to a port.
@@ -116,7 +115,7 @@ impl<T: Operations> Device<T> {
     }
 }
 
-impl<D> super::Object<bindings::ib_cq, D> {
+impl<D> Object<bindings::ib_cq, D> {
     /// Tells the owner that there are completions.
     pub(super) fn completion(&self) {
         let cq = self.as_raw();
@@ -149,7 +148,7 @@ impl<D> super::Object<bindings::ib_cq, D> {
     }
 }
 
-impl<D> super::Object<bindings::ib_qp, D> {
+impl<D> Object<bindings::ib_qp, D> {
     fn event<T: Operations>(&self, dev: &Device<T>, what: QpEvent) {
         let qp = self.as_raw();
         let mut event = dev.event(what.as_raw());

@@ -16,6 +16,12 @@
 //! C headers: `include/rdma/ib_verbs.h`, `include/rdma/ib_umem.h`,
 //! `include/rdma/uverbs_ioctl.h`.
 
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the layer offers the subsystem, not what one driver uses of it"
+)]
+
 mod ah;
 mod attr;
 pub(crate) mod bindings;
