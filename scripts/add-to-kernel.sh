@@ -25,9 +25,11 @@ mkdir -p "$folder"
 find "$folder" -mindepth 1 -delete
 (cd "$driver" && tar -cf - --exclude='*.o' --exclude='*.ko' --exclude='*.mod*' --exclude='.*.cmd' \
 	--exclude='modules.order' --exclude='Module.symvers' .) | tar -xf - -C "$folder"
-# The hardware contract, where the driver's Makefile looks for it first.
-mkdir -p "$folder/include/ochre-hw"
-cp -R "$top/include/ochre-hw/src" "$folder/include/ochre-hw/"
+# The hardware contract and the user ABI, where the driver's Makefile looks for them first.
+for contract in ochre-hw uapi/ochre-abi; do
+	mkdir -p "$folder/include/$contract"
+	cp -R "$top/include/$contract/src" "$folder/include/$contract/"
+done
 
 makefile=$tree/drivers/infiniband/hw/Makefile
 # shellcheck disable=SC2016  # make's variable

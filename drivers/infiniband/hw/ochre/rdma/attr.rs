@@ -49,7 +49,6 @@ pub(crate) enum AtomicCap {
 ///
 /// Corresponds to `struct ib_device_attr`.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the names are those of the C structure")]
 pub(crate) struct DeviceAttr {
     pub(crate) fw_ver: u64,
     /// As a number; on the wire it is big-endian.
@@ -179,7 +178,6 @@ pub(crate) struct DeviceInfo {
 /// Size of a packet's payload, `enum ib_mtu`.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
 pub(crate) enum Mtu {
     #[default]
     Mtu256 = 1,
@@ -211,7 +209,6 @@ impl Mtu {
 /// Logical state of a port, `enum ib_port_state`; the numbers are those of PortInfo.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
 pub(crate) enum PortState {
     #[default]
     Nop = 0,
@@ -237,7 +234,6 @@ impl PortState {
 /// Physical state of a port, `enum ib_port_phys_state`; the numbers are those of PortInfo.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
 pub(crate) enum PhysState {
     #[default]
     Nop = 0,
@@ -269,7 +265,6 @@ impl PhysState {
 /// Width of a link, `enum ib_port_width`; the numbers are those of PortInfo.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub(crate) enum LinkWidth {
     #[default]
     X1 = 1,
@@ -296,7 +291,6 @@ impl LinkWidth {
 ///
 /// Corresponds to `struct ib_port_attr`.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the names are those of the C structure")]
 pub(crate) struct PortAttr {
     /// As a number; on the wire it is big-endian.
     pub(crate) subnet_prefix: u64,

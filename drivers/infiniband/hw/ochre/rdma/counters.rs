@@ -3,7 +3,10 @@
 //! Counters that the device keeps.
 
 use super::bindings;
-use kernel::str::CStr;
+use kernel::str::{
+    as_char_ptr_in_const_context,
+    CStr, //
+};
 
 /// Name of a counter, as it is shown under `hw_counters`.
 #[repr(transparent)]
@@ -16,7 +19,7 @@ impl CounterDesc {
     /// Describes a counter.
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self(bindings::rdma_stat_desc {
-            name: name.as_ptr().cast(),
+            name: as_char_ptr_in_const_context(name),
             flags: 0,
             priv_: core::ptr::null(),
         })

@@ -306,7 +306,7 @@ impl<'a, T: Operations> Registration<'a, T> {
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).node_guid = info.node_guid.to_be();
             for (to, from) in (*raw).node_desc.iter_mut().zip(info.node_desc) {
-                *to = from as _;
+                *to = from;
             }
             (*raw).phys_port_cnt = info.ports;
             (*raw).num_comp_vectors = info.comp_vectors as i32;

@@ -49,8 +49,8 @@ impl Buffer {
     /// A pointer to `size` bytes at `offset`.
     fn at(&self, offset: usize, size: usize) -> Result<*mut u8> {
         match offset.checked_add(size) {
-            // SAFETY: The bytes are within the allocation.
             Some(end) if end <= self.len => {
+                // SAFETY: The bytes are within the allocation.
                 Ok(unsafe { self.mem.as_mut_ptr().cast::<u8>().add(offset) })
             }
             _ => Err(EINVAL),

@@ -264,11 +264,7 @@ pub(crate) trait Operations: Sized + Send + Sync + 'static {
     }
 
     /// Makes a region of all of the kernel's memory, by DMA address.
-    fn get_dma_mr(
-        hca: Hca<'_, Self>,
-        pd: &Pd<Self>,
-        access: u32,
-    ) -> impl PinInit<Self::Mr, Error>;
+    fn get_dma_mr(hca: Hca<'_, Self>, pd: &Pd<Self>, access: u32) -> impl PinInit<Self::Mr, Error>;
 
     /// Registers memory of a process: `length` bytes at `start`, which peers and work requests
     /// know as `virt_addr`. `access` holds [`access`](super::access) bits.

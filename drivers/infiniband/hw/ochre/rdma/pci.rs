@@ -223,9 +223,7 @@ impl<'a, T: Driver> Binding<'a, T> {
         };
 
         // SAFETY: The data are set.
-        let info = unsafe {
-            this.dev.with_data(|hca| T::start(hca, all.len() as u32))
-        }?;
+        let info = unsafe { this.dev.with_data(|hca| T::start(hca, all.len() as u32)) }?;
 
         // SAFETY: `Drop` drops the registration first of all.
         this.registration = Some(unsafe { Registration::new(pdev.as_ref(), unregistered, &info) }?);

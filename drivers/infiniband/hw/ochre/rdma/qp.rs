@@ -60,7 +60,6 @@ impl QpType {
 /// State of a queue pair, `enum ib_qp_state`.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
 pub(crate) enum QpState {
     #[default]
     Reset = 0,
@@ -99,7 +98,6 @@ pub(crate) enum SignalType {
 
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the C structure")]
 pub(crate) struct QpCaps {
     pub(crate) max_send_wr: u32,
     pub(crate) max_recv_wr: u32,
@@ -215,7 +213,6 @@ pub(crate) struct AltPath {
 
 /// Attributes to be changed; those that are [`None`] stay.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the names are those of the C structure")]
 pub(crate) struct QpAttr {
     /// `IB_QP_*`: the attributes that are given.
     pub(crate) mask: u32,
@@ -243,8 +240,7 @@ pub(crate) struct QpAttr {
 impl QpAttr {
     /// Attributes that the layer knows: all standard ones but path migration and a new size.
     const KNOWN: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS
-        & !(bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE
-            | bindings::ib_qp_attr_mask_IB_QP_CAP);
+        & !(bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE | bindings::ib_qp_attr_mask_IB_QP_CAP);
 
     /// [`EOPNOTSUPP`] for attributes that the layer does not know, [`EINVAL`] for values that mean
     /// nothing.
@@ -289,14 +285,8 @@ impl QpAttr {
             pkey_index: given!(ib_qp_attr_mask_IB_QP_PKEY_INDEX, raw.pkey_index),
             port: given!(ib_qp_attr_mask_IB_QP_PORT, raw.port_num),
             qkey: given!(ib_qp_attr_mask_IB_QP_QKEY, raw.qkey),
-            av: given!(
-                ib_qp_attr_mask_IB_QP_AV,
-                AhAttr::from_raw(&raw.ah_attr)?
-            ),
-            path_mtu: given!(
-                ib_qp_attr_mask_IB_QP_PATH_MTU,
-                Mtu::from_raw(raw.path_mtu)?
-            ),
+            av: given!(ib_qp_attr_mask_IB_QP_AV, AhAttr::from_raw(&raw.ah_attr)?),
+            path_mtu: given!(ib_qp_attr_mask_IB_QP_PATH_MTU, Mtu::from_raw(raw.path_mtu)?),
             timeout: given!(ib_qp_attr_mask_IB_QP_TIMEOUT, raw.timeout),
             retry_cnt: given!(ib_qp_attr_mask_IB_QP_RETRY_CNT, raw.retry_cnt),
             rnr_retry: given!(ib_qp_attr_mask_IB_QP_RNR_RETRY, raw.rnr_retry),
@@ -342,7 +332,6 @@ impl QpAttr {
 
 /// Attributes of a queue pair, as `query_qp` answers them.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the names are those of the C structure")]
 pub(crate) struct QpQuery {
     pub(crate) state: QpState,
     pub(crate) path_mtu: Mtu,

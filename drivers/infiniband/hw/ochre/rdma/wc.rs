@@ -16,7 +16,6 @@ use kernel::prelude::*;
 /// Status of a completion, `enum ib_wc_status`.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the C enumeration")]
 pub(crate) enum WcStatus {
     Success = bindings::ib_wc_status_IB_WC_SUCCESS,
     LocLenErr = bindings::ib_wc_status_IB_WC_LOC_LEN_ERR,
@@ -40,7 +39,6 @@ pub(crate) enum WcStatus {
 /// What is completed, `enum ib_wc_opcode`.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the C enumeration")]
 pub(crate) enum WcOpcode {
     Send = bindings::ib_wc_opcode_IB_WC_SEND,
     RdmaWrite = bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
@@ -99,7 +97,8 @@ pub(crate) struct WcSink<'a, T: Operations> {
     next: *mut bindings::ib_wc,
     left: usize,
     pushed: usize,
-    _room: PhantomData<(&'a mut bindings::ib_wc, fn(&Qp<T>))>,
+    _room: PhantomData<&'a mut bindings::ib_wc>,
+    _ops: PhantomData<T>,
 }
 
 impl<T: Operations> WcSink<'_, T> {
@@ -112,6 +111,7 @@ impl<T: Operations> WcSink<'_, T> {
             left: num,
             pushed: 0,
             _room: PhantomData,
+            _ops: PhantomData,
         }
     }
 

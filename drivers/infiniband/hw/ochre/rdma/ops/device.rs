@@ -50,6 +50,11 @@ impl fmt::Write for FixedStr<'_> {
 }
 
 impl<T: Operations> VTable<T> {
+    /// `query_device` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn query_device(
         raw: *mut bindings::ib_device,
         attr: *mut bindings::ib_device_attr,
@@ -72,6 +77,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `query_port` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn query_port(
         raw: *mut bindings::ib_device,
         port: u32,
@@ -86,6 +96,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `get_port_immutable` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn get_port_immutable(
         raw: *mut bindings::ib_device,
         port: u32,
@@ -107,6 +122,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `get_link_layer` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn get_link_layer(
         _raw: *mut bindings::ib_device,
         _port: u32,
@@ -114,6 +134,11 @@ impl<T: Operations> VTable<T> {
         bindings::rdma_link_layer_IB_LINK_LAYER_INFINIBAND
     }
 
+    /// `query_gid` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn query_gid(
         raw: *mut bindings::ib_device,
         port: u32,
@@ -122,8 +147,8 @@ impl<T: Operations> VTable<T> {
     ) -> c_int {
         from_result(|| {
             let index = u32::try_from(index)?;
-            // SAFETY: The core passes our device, and this is an operation.
             let answer =
+                // SAFETY: The core passes our device, and this is an operation.
                 unsafe { device::<T>(raw).with_data(|hca| T::query_gid(hca, port, index)) }?;
             // SAFETY: A GID is 16 bytes.
             unsafe { gid.cast::<[u8; 16]>().write(answer) };
@@ -131,6 +156,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `query_pkey` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn query_pkey(
         raw: *mut bindings::ib_device,
         port: u32,
@@ -138,8 +168,8 @@ impl<T: Operations> VTable<T> {
         pkey: *mut u16,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: The core passes our device, and this is an operation.
             let answer =
+                // SAFETY: The core passes our device, and this is an operation.
                 unsafe { device::<T>(raw).with_data(|hca| T::query_pkey(hca, port, index)) }?;
             // SAFETY: The core passes a place for the answer.
             unsafe { pkey.write(answer) };
@@ -147,6 +177,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `get_dev_fw_str` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn get_dev_fw_str(
         raw: *mut bindings::ib_device,
         out: *mut kernel::ffi::c_char,
@@ -158,8 +193,8 @@ impl<T: Operations> VTable<T> {
         // The last byte stays zero.
         if let Some((_, rest)) = text.split_last_mut() {
             let mut writer = FixedStr { rest };
-            // SAFETY: The core passes our device, and this is an operation.
             let result =
+                // SAFETY: The core passes our device, and this is an operation.
                 unsafe { device::<T>(raw).with_data(|hca| T::fw_version(hca, &mut writer)) };
             if result.is_err() {
                 text.fill(0);
@@ -167,6 +202,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `modify_device` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn modify_device(
         raw: *mut bindings::ib_device,
         mask: c_int,
@@ -186,6 +226,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `modify_port` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn modify_port(
         raw: *mut bindings::ib_device,
         port: u32,
@@ -209,6 +254,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `process_mad` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn process_mad(
         raw: *mut bindings::ib_device,
         flags: c_int,
@@ -227,10 +277,9 @@ impl<T: Operations> VTable<T> {
         // SAFETY: The core passes a MAD, and where it came from or null.
         let mad = unsafe { Mad::from_raw(flags as u32, mad, wc, grh) };
 
-        // SAFETY: The core passes our device, and this is an operation.
-        let result = unsafe {
-            device::<T>(raw).with_data(|hca| T::process_mad(hca, port, &mad, reply))
-        };
+        let result =
+            // SAFETY: The core passes our device, and this is an operation.
+            unsafe { device::<T>(raw).with_data(|hca| T::process_mad(hca, port, &mad, reply)) };
         match result {
             Ok(result) => {
                 // SAFETY: The core passes a place for the size.
@@ -241,6 +290,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `alloc_hw_port_stats` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn alloc_hw_port_stats(
         _raw: *mut bindings::ib_device,
         _port: u32,
@@ -248,6 +302,11 @@ impl<T: Operations> VTable<T> {
         CounterDesc::alloc(T::PORT_COUNTERS)
     }
 
+    /// `get_hw_stats` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn get_hw_stats(
         raw: *mut bindings::ib_device,
         stats: *mut bindings::rdma_hw_stats,

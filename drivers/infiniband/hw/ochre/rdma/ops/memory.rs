@@ -53,6 +53,11 @@ unsafe fn new_mr<T: Operations>(
 }
 
 impl<T: Operations> VTable<T> {
+    /// `get_dma_mr` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn get_dma_mr(
         pd: *mut bindings::ib_pd,
         access: c_int,
@@ -67,6 +72,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `reg_user_mr` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn reg_user_mr(
         pd: *mut bindings::ib_pd,
         start: u64,
@@ -98,6 +108,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `alloc_mr` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn alloc_mr(
         pd: *mut bindings::ib_pd,
         kind: bindings::ib_mr_type,
@@ -117,6 +132,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `dereg_mr` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn dereg_mr(
         raw: *mut bindings::ib_mr,
         udata: *mut bindings::ib_udata,
@@ -131,6 +151,11 @@ impl<T: Operations> VTable<T> {
         0
     }
 
+    /// `map_mr_sg` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn map_mr_sg(
         raw: *mut bindings::ib_mr,
         sg: *mut bindings::scatterlist,
@@ -146,6 +171,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// Adds a page to the list of a region.
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a region that we made, which stays for the call.
     unsafe extern "C" fn set_page(raw: *mut bindings::ib_mr, address: u64) -> c_int {
         from_result(|| {
             // SAFETY: The region is the one that `map_mr_sg` passed.

@@ -32,6 +32,11 @@ use kernel::{
 };
 
 impl<T: Operations> VTable<T> {
+    /// `create_cq` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn create_cq(
         raw: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
@@ -67,6 +72,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `destroy_cq` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn destroy_cq(
         raw: *mut bindings::ib_cq,
         udata: *mut bindings::ib_udata,
@@ -83,6 +93,11 @@ impl<T: Operations> VTable<T> {
         0
     }
 
+    /// `resize_user_cq` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn resize_user_cq(
         raw: *mut bindings::ib_cq,
         cqe: u32,
@@ -93,15 +108,19 @@ impl<T: Operations> VTable<T> {
             let udata = unsafe { Udata::<T>::new(udata) };
             // SAFETY: The core passes an object that we made, and this is an operation.
             unsafe {
-                let entries = device::<T>((*raw).device).with_data(|hca| {
-                    T::resize_cq(hca, Cq::<T>::from_raw(raw), cqe, &udata)
-                })?;
+                let entries = device::<T>((*raw).device)
+                    .with_data(|hca| T::resize_cq(hca, Cq::<T>::from_raw(raw), cqe, &udata))?;
                 (*raw).cqe = entries as c_int;
             }
             Ok(0)
         })
     }
 
+    /// `modify_cq` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn modify_cq(
         raw: *mut bindings::ib_cq,
         count: u16,
@@ -117,6 +136,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `poll_cq` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn poll_cq(
         raw: *mut bindings::ib_cq,
         num: c_int,
@@ -137,6 +161,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `req_notify_cq` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn req_notify_cq(
         raw: *mut bindings::ib_cq,
         flags: bindings::ib_cq_notify_flags,
@@ -154,6 +183,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `create_qp` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn create_qp(
         raw: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
@@ -176,9 +210,7 @@ impl<T: Operations> VTable<T> {
 
             // SAFETY: This is an operation; the object is new.
             unsafe {
-                dev.with_data(|hca| {
-                    Qp::<T>::init(raw, T::create_qp(hca, pd, &mut attr, &udata))
-                })
+                dev.with_data(|hca| Qp::<T>::init(raw, T::create_qp(hca, pd, &mut attr, &udata)))
             }?;
             // SAFETY: The object was initialised just now.
             let qp = unsafe { Qp::<T>::from_raw(raw) };
@@ -200,6 +232,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `modify_qp` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn modify_qp(
         raw: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
@@ -220,6 +257,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `query_qp` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn query_qp(
         raw: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
@@ -246,6 +288,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `destroy_qp` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn destroy_qp(
         raw: *mut bindings::ib_qp,
         udata: *mut bindings::ib_udata,
@@ -263,6 +310,11 @@ impl<T: Operations> VTable<T> {
         0
     }
 
+    /// `post_send` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn post_send(
         raw: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
@@ -294,6 +346,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `post_recv` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn post_recv(
         raw: *mut bindings::ib_qp,
         wr: *const bindings::ib_recv_wr,
@@ -316,6 +373,11 @@ impl<T: Operations> VTable<T> {
         }
     }
 
+    /// `attach_mcast` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn attach_mcast(
         raw: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
@@ -332,6 +394,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `detach_mcast` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn detach_mcast(
         raw: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,

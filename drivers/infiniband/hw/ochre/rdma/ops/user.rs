@@ -57,6 +57,11 @@ impl<T: Operations> NewUContext<'_, T> {
 }
 
 impl<T: Operations> VTable<T> {
+    /// `alloc_ucontext` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn alloc_ucontext(
         raw: *mut bindings::ib_ucontext,
         udata: *mut bindings::ib_udata,
@@ -87,6 +92,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `dealloc_ucontext` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn dealloc_ucontext(raw: *mut bindings::ib_ucontext) {
         // SAFETY: The core passes a context that we made, which nobody uses any more.
         unsafe {
@@ -98,8 +108,17 @@ impl<T: Operations> VTable<T> {
 
     /// That it is there tells the core that processes may lose the device; the core takes their
     /// mappings away by itself.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn disassociate_ucontext(_raw: *mut bindings::ib_ucontext) {}
 
+    /// `mmap` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn mmap(
         raw: *mut bindings::ib_ucontext,
         vma: *mut bindings::vm_area_struct,
@@ -108,6 +127,11 @@ impl<T: Operations> VTable<T> {
         from_result(|| unsafe { mmap::map(raw, vma) }.map(|()| 0))
     }
 
+    /// `alloc_pd` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn alloc_pd(
         raw: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
@@ -123,6 +147,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `dealloc_pd` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn dealloc_pd(
         raw: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
@@ -136,6 +165,11 @@ impl<T: Operations> VTable<T> {
         0
     }
 
+    /// `create_ah` and `create_user_ah` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn create_ah(
         raw: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_init_attr,
@@ -150,8 +184,7 @@ impl<T: Operations> VTable<T> {
             let udata = unsafe { Udata::<T>::new(udata) };
             // SAFETY: The core passes its structures.
             let (attr, flags) = unsafe { (AhAttr::from_raw(&*(*attr).ah_attr)?, (*attr).flags) };
-            let sleepable =
-                flags & bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE != 0;
+            let sleepable = flags & bindings::rdma_create_ah_flags_RDMA_CREATE_AH_SLEEPABLE != 0;
 
             // SAFETY: This is an operation; the object is new.
             unsafe {
@@ -163,6 +196,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `query_ah` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn query_ah(
         raw: *mut bindings::ib_ah,
         attr: *mut bindings::rdma_ah_attr,
@@ -178,6 +216,11 @@ impl<T: Operations> VTable<T> {
         })
     }
 
+    /// `destroy_ah` of `struct ib_device_ops`.
+    ///
+    /// # Safety
+    ///
+    /// Only the core calls it, as the operation of this name.
     pub(super) unsafe extern "C" fn destroy_ah(raw: *mut bindings::ib_ah, flags: u32) -> c_int {
         let sleepable = flags & bindings::rdma_destroy_ah_flags_RDMA_DESTROY_AH_SLEEPABLE != 0;
         // SAFETY: The core passes an object that we made, which nobody uses any more.
