@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The agent as the guest's first process.
+//!
+//! virtme-ng's own init spends most of a boot under translation on things that a guest of the lab has
+//! no use for. Its initramfs starts whatever `init=` comes first on the kernel's command line: the
+//! agent, which mounts what programs expect, starts itself once more to serve the host, and reaps what
+//! nobody waits for. Where virtme-ng boots without an initramfs, its init runs and starts the agent.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::mount::{mount, MsFlags};
+use nix::sys::reboot::{reboot, RebootMode};
+use nix::sys::wait::{wait, WaitStatus};
+use nix::unistd::Pid;
+
+/// File systems of the kernel: type, place, options.
+const MOUNTS: &[(&str, &str, &str)] = &[
+    ("proc", "/proc", ""),
+    ("sysfs", "/sys", ""),
+    ("devtmpfs", "/dev", ""),
+    ("tmpfs", "/run", "mode=755"),
+    ("tmpfs", "/tmp", "mode=1777"),
+    ("devpts", "/dev/pts", ""),
+    ("tmpfs", "/dev/shm", "mode=1777"),
+    ("configfs", "/sys/kernel/config", ""),
+    ("debugfs", "/sys/kernel/debug", ""),
+    ("tracefs", "/sys/kernel/tracing", ""),
+];
+
+/// Folders that the guest may change; the changes are lost with it.
+const WRITABLE: &[&str] = &["/etc", "/var", "/root"];
+
+/// Names of the VMs on the Ethernet between them.
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n192.168.64.1 a\n192.168.64.2 b\n";
+
+/// Whether this process is the guest's first.
+pub(super) fn is_first() -> bool {
+    std::process::id() == 1
+}
+
+/// Sets the guest up, runs the agent, and powers the guest off when the agent ends.
+///
+/// # Errors
+/// When the agent cannot be started.
+pub(super) fn run() -> io::Result<()> {
+    for &(kind, place, options) in MOUNTS {
+        let _ = fs::create_dir(place);
+        attach(kind, place, options);
+    }
+    for &folder in WRITABLE {
+        let scratch = format!("/run/writable{folder}");
+        let (upper, work) = (format!("{scratch}/upper"), format!("{scratch}/work"));
+        let made = fs::create_dir_all(&upper).and_then(|()| fs::create_dir_all(&work));
+        if let Err(error) = made {
+            eprintln!("ochre-agent: {scratch}: {error}");
+        }
+        let options = format!("lowerdir={folder},upperdir={upper},workdir={work}");
+        attach("overlay", folder, &options);
+    }
+    for (target, link) in [
+        ("/proc/self/fd", "/dev/fd"),
+        ("/proc/self/fd/0", "/dev/stdin"),
+        ("/proc/self/fd/1", "/dev/stdout"),
+        ("/proc/self/fd/2", "/dev/stderr"),
+    ] {
+        if !Path::new(link).exists() {
+            let _ = std::os::unix::fs::symlink(target, link);
+        }
+    }
+    let _ = fs::create_dir_all("/run/lock");
+    let _ = fs::write("/etc/hosts", HOSTS);
+    if let Some(name) = kernel_argument("virtme_hostname") {
+        let _ = fs::write("/proc/sys/kernel/hostname", &name);
+        let _ = fs::write("/etc/hostname", format!("{name}\n"));
+    }
+
+    let agent = Command::new("/proc/self/exe")
+        .arg0("ochre-agent")
+        .env_clear()
+        .envs([
+            (
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            ),
+            ("HOME", "/root"),
+            ("USER", "root"),
+            ("SHELL", "/bin/bash"),
+            ("TERM", "linux"),
+            ("LANG", "C.UTF-8"),
+        ])
+        .current_dir("/")
+        .spawn()?;
+    let agent = i32::try_from(agent.id()).map(Pid::from_raw);
+    loop {
+        match wait() {
+            Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) if Ok(pid) == agent => {
+                break;
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    nix::unistd::sync();
+    match reboot(RebootMode::RB_POWER_OFF) {
+        Ok(never) => match never {},
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn attach(kind: &str, place: &str, options: &str) {
+    let mounted = mount(
+        Some(kind),
+        place,
+        Some(kind),
+        MsFlags::empty(),
+        Some(options),
+    );
+    match mounted {
+        Ok(()) | Err(Errno::EBUSY) => {}
+        Err(errno) => eprintln!("ochre-agent: cannot mount {kind} on {place}: {errno}"),
+    }
+}
+
+/// Value of a kernel argument.
+fn kernel_argument(name: &str) -> Option<String> {
+    let line = fs::read_to_string("/proc/cmdline").ok()?;
+    line.split_whitespace()
+        .filter_map(|argument| argument.split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Runs the scripts of `tests/vm` against a lab and reports in KTAP.
+//!
+//! A test is a shell script. A line `# lab: pair` in it asks for the lab of two VMs that form a subnet,
+//! which all such tests share; `# lab: none` says that the test needs none, or boots its own. A line
+//! `# limit: N` changes the time limit, in seconds. Exit code 0 is a pass, 4 a skip, with the reason in
+//! the last line of output. After each test the kernels' logs are searched for faults, and a VM
+//! that died or showed one is replaced by a fresh lab, so that one test cannot spoil the next.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Stdout};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::cleanup;
+use crate::control::{Open, VARIABLE};
+use crate::demo::subnet;
+use crate::device::Kind;
+use crate::dmesg;
+use crate::ktap::{Ktap, Outcome};
+use crate::lab::{Lab, Options};
+use crate::paths;
+
+/// Time limit of a test that names none.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What kselftest calls a skip.
+const SKIP: i32 = 4;
+
+/// One test script.
+#[derive(Debug, PartialEq, Eq)]
+struct Test {
+    path: PathBuf,
+    name: String,
+    pair: bool,
+    limit: Duration,
+}
+
+impl Test {
+    fn read(path: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(path, &name, &text)
+    }
+
+    fn parse(path: &Path, name: &str, text: &str) -> Result<Self> {
+        let value = |key: &str| {
+            text.lines()
+                .find_map(|line| {
+                    line.strip_prefix("# ")?
+                        .strip_prefix(key)?
+                        .strip_prefix(": ")
+                })
+                .map(str::trim)
+        };
+        let pair = match value("lab") {
+            Some("pair") => true,
+            Some("none") => false,
+            Some(other) => {
+                bail!("{name}: '# lab: {other}' is not known; it can be 'pair' or 'none'")
+            }
+            None => bail!("{name}: a line '# lab: pair' or '# lab: none' is missing"),
+        };
+        let limit = match value("limit") {
+            Some(seconds) => Duration::from_secs(seconds.parse().with_context(|| {
+                format!("{name}: '# limit: {seconds}' is no number of seconds")
+            })?),
+            None => LIMIT,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            pair,
+            limit,
+        })
+    }
+}
+
+fn tests(names: &[String]) -> Result<Vec<Test>> {
+    let folder = paths::top()?.join("tests/vm");
+    let mut scripts: Vec<PathBuf> = fs::read_dir(&folder)
+        .with_context(|| format!("cannot list {}", folder.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(".sh") && name != "lib.sh"
+        })
+        .collect();
+    scripts.sort();
+    let mut tests = Vec::new();
+    for script in scripts {
+        let test = Test::read(&script)?;
+        if names.is_empty() || names.iter().any(|name| test.name.contains(name)) {
+            tests.push(test);
+        }
+    }
+    if tests.is_empty() {
+        bail!("no test in {} has such a name", folder.display());
+    }
+    // Those that share the lab come first, while it runs.
+    tests.sort_by_key(|test| !test.pair);
+    Ok(tests)
+}
+
+/// Runs the tests whose names contain one of `names`, or all. Returns the exit code.
+///
+/// # Errors
+/// When there are no tests, or the results cannot be written.
+pub fn run(options: Options, names: &[String]) -> Result<i32> {
+    let tests = tests(names)?;
+    let mut ktap = Ktap::new(io::stdout(), tests.len())?;
+    let mut lab: Option<Open> = None;
+    for test in &tests {
+        let start = Instant::now();
+        if !test.pair {
+            // It boots its own: two pairs at once would only be slow.
+            lab = None;
+        }
+        let outcome = match one(test, &options, &mut lab, &mut ktap) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        };
+        if let Outcome::Failed(_) = outcome {
+            keep_logs(&options.logs, &test.name);
+            lab = None;
+        }
+        ktap.result(&test.name, &outcome, start.elapsed().as_secs_f64())?;
+    }
+    drop(lab);
+    Ok(i32::from(!ktap.finish()?))
+}
+
+/// Saves the logs of a lab whose test failed: the next lab writes its own.
+fn keep_logs(logs: &Path, test: &str) {
+    let folder = logs.join(test);
+    let _ = fs::create_dir_all(&folder);
+    for vm in crate::lab::NAMES {
+        for kind in ["console", "dmesg"] {
+            let name = format!("{vm}.{kind}.log");
+            let _ = fs::copy(logs.join(&name), folder.join(&name));
+        }
+    }
+}
+
+/// Boots the lab that tests share.
+fn open(options: &Options) -> Result<Open> {
+    let lab = Lab::boot(options.clone()).context("booting the lab")?;
+    if matches!(options.device, Kind::Ochre { .. }) {
+        subnet::start(lab.vm("a")?)?;
+        subnet::wait_active(&lab)?;
+    }
+    Open::new(lab)
+}
+
+fn one(
+    test: &Test,
+    options: &Options,
+    lab: &mut Option<Open>,
+    ktap: &mut Ktap<Stdout>,
+) -> Result<Outcome> {
+    let open_lab = if test.pair {
+        if lab.is_none() {
+            let start = Instant::now();
+            *lab = Some(open(options)?);
+            ktap.comment(&format!(
+                "a lab of two VMs with a subnet is up after {:.1} s",
+                start.elapsed().as_secs_f64()
+            ))?;
+        }
+        lab.as_ref()
+    } else {
+        None
+    };
+    let marks: Vec<usize> = open_lab.map_or_else(Vec::new, |open| {
+        open.read()
+            .vms
+            .iter()
+            .map(|vm| vm.records(0).len())
+            .collect()
+    });
+    let outcome = script(test, options, open_lab, ktap)?;
+    if let (Some(open), Outcome::Passed | Outcome::Skipped(_)) = (open_lab, &outcome) {
+        let lab = open.read();
+        for (vm, &mark) in lab.vms.iter().zip(&marks) {
+            if !vm.alive() {
+                return Ok(Outcome::Failed(format!(
+                    "VM {} did not survive; its console is in {}",
+                    vm.name(),
+                    vm.console().display()
+                )));
+            }
+            // A VM that was booted anew in the test has a log that begins anew.
+            let records = vm.records(0);
+            let since = if records.len() < mark { 0 } else { mark };
+            if let Some(splat) = dmesg::splats(&records[since..]).first() {
+                return Ok(Outcome::Failed(format!(
+                    "VM {}'s kernel said: {}",
+                    vm.name(),
+                    splat.text
+                )));
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn script(
+    test: &Test,
+    options: &Options,
+    open: Option<&Open>,
+    ktap: &mut Ktap<Stdout>,
+) -> Result<Outcome> {
+    let mut command = Command::new("bash");
+    command
+        .arg(&test.path)
+        .env("OCHRE_LAB_PROGRAM", std::env::current_exe()?)
+        .env("OCHRE_TOP", paths::top()?)
+        .env("OCHRE_TEST_LOGS", &options.logs)
+        .env("OCHRE_DEVICE", options.device.device())
+        .env("OCHRE_QEMU", &options.qemu)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    if let Kind::Ochre { module, .. } = &options.device {
+        command.env("OCHRE_MODULE", module);
+    }
+    if let Some(open) = open {
+        command.env(VARIABLE, open.socket());
+    }
+    let mut child = command.spawn().context("cannot start the test's shell")?;
+    let group = i32::try_from(child.id()).context("a process number out of range")?;
+    cleanup::add_group(group);
+
+    let (sender, lines) = channel();
+    if let Some(out) = child.stdout.take() {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(io::Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+    }
+    if let Some(err) = child.stderr.take() {
+        thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(io::Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+    }
+    let end = Instant::now() + test.limit;
+    let mut last = String::new();
+    let mut bad = None;
+    loop {
+        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                ktap.line(&line)?;
+                if line.starts_with("not ok ") && bad.is_none() {
+                    bad = Some(line.clone());
+                }
+                if !line.trim().is_empty() {
+                    last = line;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                cleanup::end_group(group);
+                let _ = child.wait();
+                return Ok(Outcome::Failed(format!(
+                    "not finished within {} s; its last line was: {last}",
+                    test.limit.as_secs()
+                )));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let status = child.wait().context("cannot wait for the test's shell")?;
+    cleanup::end_group(group);
+    Ok(match (status.code(), bad) {
+        (Some(0), None) => Outcome::Passed,
+        (Some(SKIP), None) => Outcome::Skipped(last.trim_start_matches(['#', ' ']).to_owned()),
+        (_, Some(line)) => Outcome::Failed(line),
+        (Some(code), None) => {
+            Outcome::Failed(format!("exit code {code}; its last line was: {last}"))
+        }
+        (None, None) => Outcome::Failed(format!("ended by a signal; its last line was: {last}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_says_what_it_needs() {
+        let parse = |text: &str| Test::parse("x.sh".as_ref(), "x", text);
+        let test = parse("#!/bin/sh\n# lab: pair\n# limit: 30\n").unwrap();
+        assert!(test.pair);
+        assert_eq!(test.limit, Duration::from_secs(30));
+        assert_eq!(parse("# lab: none\n").unwrap().limit, LIMIT);
+        assert!(parse("echo\n").unwrap_err().to_string().contains("missing"));
+        assert!(parse("# lab: triple\n")
+            .unwrap_err()
+            .to_string()
+            .contains("'pair' or 'none'"));
+        assert!(parse("# lab: none\n# limit: soon\n").is_err());
+    }
+}
