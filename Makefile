@@ -62,8 +62,9 @@ qemu: ## QEMU with the device (after an edit of it)
 
 .PHONY: fmt
 fmt: ## format the Rust sources
-	@OCHRE_QUIET=1 scripts/setup.sh root
+	@OCHRE_QUIET=1 scripts/setup.sh root kernel
 	@$(ENTER) cargo fmt --all
+	@$(ENTER) rustfmt --edition 2021 --config-path $(CACHE)/linux/.rustfmt.toml drivers/infiniband/hw/ochre/ochre_main.rs
 
 .PHONY: clean
 clean: ## drop what was built in the checkout (the cache stays)

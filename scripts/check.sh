@@ -25,12 +25,9 @@ check() {
 	fi
 }
 
+# The root file leads to all others.
 kernel_format() {
-	find "$driver" -name '*.rs' ! -name '*_generated.rs' -print0 |
-		xargs -0 "$enter" rustfmt --check --edition 2021 --config-path "$cache/linux/.rustfmt.toml" \
-			--config skip_children=true 2>/dev/null ||
-		find "$driver" -name '*.rs' ! -name '*_generated.rs' -print0 |
-		xargs -0 "$enter" rustfmt --check --edition 2021 --config-path "$cache/linux/.rustfmt.toml"
+	"$enter" rustfmt --check --edition 2021 --config-path "$cache/linux/.rustfmt.toml" "$driver/ochre_main.rs"
 }
 
 # The module is built anew in a folder of its own with clippy in place of the compiler.
@@ -56,7 +53,7 @@ spdx() {
 	local file first
 	while IFS= read -r -d '' file; do
 		case $file in
-		Cargo.lock | LICENSES/* | *.md | *.json | *.svg | *.png | *.bin | *.pcap | *.erf | *.proptest-regressions) continue ;;
+		Cargo.lock | .gitignore | LICENSES/* | *.md | *.json | *.svg | *.png | *.bin | *.pcap | *.erf | *.proptest-regressions) continue ;;
 		esac
 		[ -s "$file" ] && [ ! -L "$file" ] || continue
 		first=$(head -n2 "$file")
@@ -83,7 +80,7 @@ length() {
 
 # Paths of one machine and hosts of mirrors and registries have no place in the sources.
 places() {
-	sources | xargs -0 grep -InE '(/work/|/root/|/home/[a-z]|deb\.debian\.org|crates\.io|pypi\.org|static\.rust-lang)' -- |
+	sources | xargs -0 grep -InE '(^|[[:space:]"=(])/(work|root|home)/|deb\.debian\.org|crates\.io/|pypi\.org|static\.rust-lang' -- |
 		grep -vE '^(Cargo\.lock|scripts/check\.sh):' && return 1
 	return 0
 }

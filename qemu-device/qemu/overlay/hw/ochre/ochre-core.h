@@ -27,6 +27,9 @@ typedef struct OchreRam {
     void *cache;        /* handle for ram_dirty */
 } OchreRam;
 
+/* Called with a piece of guest memory. */
+typedef void OchreUseMemory(void *context, uint8_t *host, uint64_t size);
+
 /* What the core asks of QEMU. `opaque` is handed back in each call. */
 typedef struct OchreHost {
     void *opaque;
@@ -38,8 +41,7 @@ typedef struct OchreHost {
      * pieces before it were used. Takes no BQL. From any thread that QEMU's RCU knows.
      */
     int (*with_memory)(void *opaque, uint64_t addr, uint64_t size, bool is_write,
-                       void (*use)(void *context, uint8_t *host, uint64_t size),
-                       void *context);
+                       OchreUseMemory *use, void *context);
     /* Raise the MSI-X vectors whose bits are set. From any thread, with or without the BQL. */
     void (*raise)(void *opaque, uint64_t vectors);
     /* Tell the user about a problem that the device lives on with. From any thread. */

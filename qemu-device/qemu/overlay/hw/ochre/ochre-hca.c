@@ -3,8 +3,8 @@
  * Ochre: a virtual InfiniBand host channel adapter.
  *
  * This file is what QEMU has to see of it: a PCI Express endpoint with registers (BAR 0), doorbell pages (BAR 2)
- * and MSI-X (BAR 4), the properties, and the way to guest memory. What the device does is in the core
- * (ochre-core.h).
+ * and MSI-X (BAR 4), and its properties. The way to guest memory is in ochre-ram.c, what the device does in the
+ * core (ochre-core.h).
  */
 #include "qemu/osdep.h"
 #include "qemu/error-report.h"
@@ -14,7 +14,6 @@
 #include "qemu/thread.h"
 #include "qapi/error.h"
 #include "qapi/visitor.h"
-#include "exec/memory.h"
 #include "hw/pci/msix.h"
 #include "hw/pci/pci.h"
 #include "hw/pci/pci_device.h"
@@ -23,16 +22,12 @@
 #include "migration/vmstate.h"
 #include "qom/object.h"
 #include "ochre-core.h"
+#include "ochre-ram.h"
 
 #define TYPE_OCHRE_HCA "ochre-hca"
 OBJECT_DECLARE_SIMPLE_TYPE(OchreHca, OCHRE_HCA)
 
 #define OCHRE_PCIE_CAP_OFFSET 0x80
-
-/* A range of the RAM table, and what QEMU keeps for it. */
-typedef struct OchreRange {
-    MemoryRegionCache cache;
-} OchreRange;
 
 struct OchreHca {
     PCIDevice parent_obj;
@@ -45,11 +40,7 @@ struct OchreHca {
     OchreCore *core;
     QemuThread service;
 
-    /* Guest RAM in the device's DMA address space; the listener runs under the BQL. */
-    MemoryListener listener;
-    GArray *sections;           /* MemoryRegionSection, each with a reference to its region */
-    bool sections_changed;
-    GPtrArray *ranges;          /* OchreRange */
+    OchreRamMap ram;
 
     uint8_t ports;
     uint16_t vectors;
@@ -65,179 +56,13 @@ struct OchreHca {
 
 /* Guest memory */
 
-static void ochre_ram_dirty(void *cache, uint64_t offset, uint64_t size)
-{
-    address_space_cache_invalidate(cache, offset, size);
-}
-
-/*
- * Memory outside of the RAM table. RAM behind an IOMMU is reached; MMIO is refused, because an access to it would
- * need the BQL, which the caller may hold or not, while it holds the core's lock.
- */
 static int ochre_with_memory(void *opaque, uint64_t addr, uint64_t size,
-                             bool is_write,
-                             void (*use)(void *context, uint8_t *host,
-                                         uint64_t size),
-                             void *context)
+                             bool is_write, OchreUseMemory *use, void *context)
 {
     OchreHca *s = opaque;
-    AddressSpace *as = pci_get_address_space(&s->parent_obj);
 
-    RCU_READ_LOCK_GUARD();
-    while (size) {
-        hwaddr len = size, xlat;
-        MemoryRegion *mr = address_space_translate(as, addr, &xlat, &len,
-                                                   is_write,
-                                                   MEMTXATTRS_UNSPECIFIED);
-        MemoryRegionCache piece = {
-            .xlat = xlat, .mrs.mr = mr, .is_write = is_write,
-        };
-
-        if (!len || !memory_access_is_direct(mr, is_write,
-                                             MEMTXATTRS_UNSPECIFIED)) {
-            return -1;
-        }
-        piece.ptr = (uint8_t *)memory_region_get_ram_ptr(mr) + xlat;
-        piece.len = len;
-        use(context, piece.ptr, len);
-        if (is_write) {
-            address_space_cache_invalidate(&piece, 0, len);
-        }
-        addr += len;
-        size -= len;
-    }
-    return 0;
-}
-
-static void ochre_range_free(gpointer data)
-{
-    OchreRange *range = data;
-
-    address_space_cache_destroy(&range->cache);
-    g_free(range);
-}
-
-static gint ochre_ram_compare(gconstpointer a, gconstpointer b)
-{
-    const OchreRam *x = a, *y = b;
-
-    return x->base < y->base ? -1 : x->base > y->base;
-}
-
-static void ochre_rebuild_ram(OchreHca *s)
-{
-    AddressSpace *as = pci_get_address_space(&s->parent_obj);
-    g_autoptr(GArray) table = g_array_new(false, false, sizeof(OchreRam));
-    GPtrArray *ranges = g_ptr_array_new_with_free_func(ochre_range_free);
-    GPtrArray *old = s->ranges;
-    guint i;
-
-    for (i = 0; i < s->sections->len; i++) {
-        MemoryRegionSection *section =
-            &g_array_index(s->sections, MemoryRegionSection, i);
-        hwaddr base = section->offset_within_address_space;
-        hwaddr left = int128_get64(section->size);
-
-        while (left) {
-            OchreRange *range = g_new0(OchreRange, 1);
-            int64_t len = address_space_cache_init(&range->cache, as, base,
-                                                   left, true);
-            OchreRam ram = {
-                .base = base, .size = len,
-                .host = range->cache.ptr, .cache = &range->cache,
-            };
-
-            if (len <= 0 || !range->cache.ptr) {
-                ochre_range_free(range);
-                break;
-            }
-            g_ptr_array_add(ranges, range);
-            g_array_append_val(table, ram);
-            base += len;
-            left -= len;
-        }
-    }
-    g_array_sort(table, ochre_ram_compare);
-    ochre_core_set_ram(s->core, (OchreRam *)table->data, table->len);
-    s->ranges = ranges;
-    if (old) {
-        g_ptr_array_unref(old);
-    }
-}
-
-static void ochre_region_add(MemoryListener *listener,
-                             MemoryRegionSection *section)
-{
-    OchreHca *s = container_of(listener, OchreHca, listener);
-    MemoryRegionSection copy = *section;
-
-    if (!memory_access_is_direct(section->mr, true, MEMTXATTRS_UNSPECIFIED)) {
-        return;
-    }
-    memory_region_ref(copy.mr);
-    copy.fv = NULL;
-    g_array_append_val(s->sections, copy);
-    s->sections_changed = true;
-}
-
-static void ochre_region_del(MemoryListener *listener,
-                             MemoryRegionSection *section)
-{
-    OchreHca *s = container_of(listener, OchreHca, listener);
-    guint i;
-
-    for (i = 0; i < s->sections->len; i++) {
-        MemoryRegionSection *have =
-            &g_array_index(s->sections, MemoryRegionSection, i);
-
-        if (have->mr == section->mr &&
-            have->offset_within_address_space ==
-            section->offset_within_address_space &&
-            int128_eq(have->size, section->size)) {
-            memory_region_unref(have->mr);
-            g_array_remove_index_fast(s->sections, i);
-            s->sections_changed = true;
-            return;
-        }
-    }
-}
-
-static void ochre_commit(MemoryListener *listener)
-{
-    OchreHca *s = container_of(listener, OchreHca, listener);
-
-    if (s->sections_changed) {
-        s->sections_changed = false;
-        ochre_rebuild_ram(s);
-    }
-}
-
-static void ochre_ram_start(OchreHca *s)
-{
-    s->sections = g_array_new(false, false, sizeof(MemoryRegionSection));
-    s->listener = (MemoryListener) {
-        .name = "ochre-hca",
-        .region_add = ochre_region_add,
-        .region_del = ochre_region_del,
-        .commit = ochre_commit,
-        .priority = MEMORY_LISTENER_PRIORITY_DEV_BACKEND,
-    };
-    memory_listener_register(&s->listener,
-                             pci_get_address_space(&s->parent_obj));
-}
-
-static void ochre_ram_stop(OchreHca *s)
-{
-    guint i;
-
-    memory_listener_unregister(&s->listener);
-    ochre_core_set_ram(s->core, NULL, 0);
-    g_clear_pointer(&s->ranges, g_ptr_array_unref);
-    for (i = 0; i < s->sections->len; i++) {
-        memory_region_unref(
-            g_array_index(s->sections, MemoryRegionSection, i).mr);
-    }
-    g_clear_pointer(&s->sections, g_array_unref);
+    return ochre_ram_access(pci_get_address_space(&s->parent_obj), addr, size,
+                            is_write, use, context);
 }
 
 /* Interrupts */
@@ -421,7 +246,7 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
         ochre_core_set_drain(s->core, i, s->drain[i]);
         ochre_core_set_plugged(s->core, i, s->plugged[i]);
     }
-    ochre_ram_start(s);
+    ochre_ram_start(&s->ram, pci_get_address_space(pdev), s->core);
     name = g_strdup_printf("ochre/%s", pdev->qdev.id ? pdev->qdev.id : "hca");
     qemu_thread_create(&s->service, name, ochre_service, s,
                        QEMU_THREAD_JOINABLE);
@@ -437,7 +262,7 @@ static void ochre_exit(PCIDevice *pdev)
     qemu_thread_join(&s->service);
     bql_lock();
 
-    ochre_ram_stop(s);
+    ochre_ram_stop(&s->ram);
     ochre_core_free(s->core);
     s->core = NULL;
     msix_unuse_all_vectors(pdev);
