@@ -18,16 +18,20 @@ if [ "$(cat "$tree/src/hw/ochre/checkout" 2>/dev/null)" != "$checkout" ]; then
 	echo "$checkout" >"$tree/src/hw/ochre/checkout"
 fi
 
-if [ ! -e "$tree/build/.configured" ]; then
+options="--target-list=x86_64-softmmu --without-default-features --without-default-devices
+--with-devices-x86_64=ochre --enable-tcg --enable-kvm --enable-fdt=system --enable-virtfs --enable-attr
+--enable-cap-ng --enable-vhost-user --disable-docs --disable-tools --disable-install-blobs
+--disable-guest-agent --disable-user --with-pkgversion=ochre
+--firmwarepath=/usr/share/seabios:/usr/share/qemu ${QEMU_CONFIGURE:-}"
+
+# A build with other options, or one whose configuration was interrupted, is begun anew.
+if [ "$(cat "$tree/build/.configured" 2>/dev/null)" != "$options" ]; then
 	rm -rf "$tree/build"
 	mkdir -p "$tree/build"
 	cd "$tree/build"
 	# shellcheck disable=SC2086  # a list of options
-	../src/configure --target-list=x86_64-softmmu --without-default-features --without-default-devices \
-		--with-devices-x86_64=ochre --enable-tcg --enable-kvm --enable-fdt=system --enable-virtfs \
-		--enable-attr --enable-cap-ng --enable-vhost-user --disable-docs --disable-tools \
-		--disable-install-blobs --disable-guest-agent --disable-user --with-pkgversion=ochre ${QEMU_CONFIGURE:-}
-	touch .configured
+	../src/configure $options
+	echo "$options" >.configured
 fi
 cd "$tree/build"
 ninja qemu-system-x86_64
