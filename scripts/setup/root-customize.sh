@@ -46,4 +46,7 @@ mkdir -p "$root/etc/ssl/certs"
 [ -e "$root/etc/ssl/certs/ca-certificates.crt" ] || : >"$root/etc/ssl/certs/ca-certificates.crt"
 echo ochre >"$root/etc/hostname"
 
+# What the results of later steps depend on.
+chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' \
+	gcc libc6-dev rustc bindgen libclang-dev libglib2.0-dev libibverbs-dev >"$root/etc/ochre-tools"
 echo "$release" >"$root/etc/ochre-root"

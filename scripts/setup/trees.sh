@@ -22,8 +22,9 @@ made_aside() {
 	[ -e "$1/$2/.ochre-whole" ]
 }
 
+# Kernel release and tools of the root: what is built with it depends on these.
 root_identity() {
-	cat "$cache/root/etc/ochre-root" "$stamps/root" 2>/dev/null || true
+	cat "$cache/root/etc/ochre-root" "$cache/root/etc/ochre-tools" 2>/dev/null || true
 }
 
 kernel_inputs() {
