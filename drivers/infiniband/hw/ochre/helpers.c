@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
+#include <linux/array_size.h>
 #include <linux/mm.h>
 #include "helpers.h"
 
@@ -102,4 +103,28 @@ unsigned long ochre_table_lock(struct xarray *xa)
 void ochre_table_unlock(struct xarray *xa, unsigned long flags)
 {
 	xa_unlock_irqrestore(xa, flags);
+}
+
+/*
+ * What this compiler makes of the structures that Rust fills in; bindgen asks
+ * another one. Returns 0 where there are no more.
+ */
+size_t ochre_layout(unsigned int which)
+{
+	static const size_t layout[] = {
+		sizeof(struct ib_device),
+		offsetof(struct ib_device, attrs),
+		sizeof(struct ib_device_ops),
+		offsetof(struct ib_device_ops, size_ib_qp),
+		sizeof(struct ib_ucontext),
+		sizeof(struct ib_pd),
+		sizeof(struct ib_ah),
+		sizeof(struct ib_cq),
+		sizeof(struct ib_qp),
+		sizeof(struct ib_mr),
+		sizeof(struct ib_wc),
+		sizeof(struct rdma_user_mmap_entry),
+	};
+
+	return which < ARRAY_SIZE(layout) ? layout[which] : 0;
 }

@@ -34,4 +34,6 @@ void ochre_table_erase(struct xarray *xa, unsigned long index, void *entry);
 unsigned long ochre_table_lock(struct xarray *xa);
 void ochre_table_unlock(struct xarray *xa, unsigned long flags);
 
+size_t ochre_layout(unsigned int which);
+
 #endif

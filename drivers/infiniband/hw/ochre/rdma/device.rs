@@ -4,6 +4,10 @@
 
 use super::{
     bindings,
+    events::{
+        EarlyEvents,
+        MAX_PORTS, //
+    },
     object::Table,
     ops::VTable,
     DeviceInfo,
@@ -33,6 +37,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Full,
             Release, //
         },
         rcu, //
@@ -89,6 +94,8 @@ pub(crate) struct Device<T: Operations> {
     data: UnsafeCell<*const c_void>,
     /// Whether events of ports may be handed to the core.
     live: Atomic<bool>,
+    /// Events of ports that came before that.
+    early: EarlyEvents,
     cqs: Table<bindings::ib_cq, T::Cq>,
     qps: Table<bindings::ib_qp, T::Qp>,
 }
@@ -164,12 +171,19 @@ impl<T: Operations> Device<T> {
     }
 
     /// Runs `f` if the device takes events, and holds off the end of its registration meanwhile.
-    pub(super) fn if_live(&self, f: impl FnOnce()) {
+    /// Returns whether it does.
+    pub(super) fn if_live(&self, f: impl FnOnce()) -> bool {
         let _guard = rcu::read_lock();
 
-        if self.live.load(Acquire) {
+        let live = self.live.load(Acquire);
+        if live {
             f();
         }
+        live
+    }
+
+    pub(super) fn early(&self) -> &EarlyEvents {
+        &self.early
     }
 
     /// The key of all of the kernel's memory, if the device has one.
@@ -184,6 +198,49 @@ impl<T: Operations> AsRef<device::Device> for Device<T> {
         // SAFETY: The device is initialised by `_ib_alloc_device`.
         unsafe { device::Device::from_raw(raw_device(self.as_raw())) }
     }
+}
+
+/// Checks that the bindings are those of the structures that the core was compiled with.
+fn check_layout() -> Result {
+    use bindings::{
+        ib_ah,
+        ib_cq,
+        ib_device,
+        ib_device_ops,
+        ib_mr,
+        ib_pd,
+        ib_qp,
+        ib_ucontext,
+        ib_wc,
+        rdma_user_mmap_entry, //
+    };
+
+    let layout = [
+        size_of::<ib_device>(),
+        offset_of!(ib_device, attrs),
+        size_of::<ib_device_ops>(),
+        offset_of!(ib_device_ops, size_ib_qp),
+        size_of::<ib_ucontext>(),
+        size_of::<ib_pd>(),
+        size_of::<ib_ah>(),
+        size_of::<ib_cq>(),
+        size_of::<ib_qp>(),
+        size_of::<ib_mr>(),
+        size_of::<ib_wc>(),
+        size_of::<rdma_user_mmap_entry>(),
+        0,
+    ];
+
+    for (which, size) in layout.into_iter().enumerate() {
+        // SAFETY: The function takes any number.
+        let real = unsafe { bindings::ochre_layout(which as u32) };
+        if size != real {
+            pr_err!("rdma: structure {which} is {real} bytes, but the bindings say {size}\n");
+            return Err(EINVAL);
+        }
+    }
+
+    Ok(())
 }
 
 /// The `struct device` in an RDMA device.
@@ -223,6 +280,7 @@ impl<T: Operations> Unregistered<T> {
     /// Allocates a device.
     pub(super) fn new(parent: &device::Device<device::Bound>) -> Result<Self> {
         const_assert!(offset_of!(Device<T>, ibdev) == 0);
+        check_layout()?;
 
         // SAFETY: `init_net` is a valid network namespace.
         let raw = unsafe {
@@ -235,6 +293,7 @@ impl<T: Operations> Unregistered<T> {
             let this = this.as_ptr();
             (*raw_device(this.cast())).parent = raw_parent(parent);
             (&raw mut (*this).live).write(Atomic::new(false));
+            (&raw mut (*this).early).write(EarlyEvents::new());
             Table::init(&raw mut (*this).cqs);
             Table::init(&raw mut (*this).qps);
         }
@@ -295,7 +354,7 @@ impl<'a, T: Operations> Registration<'a, T> {
         dev: Unregistered<T>,
         info: &DeviceInfo,
     ) -> Result<Self> {
-        if info.ports == 0 || info.ports > 254 || info.comp_vectors == 0 {
+        if info.ports == 0 || info.ports > MAX_PORTS || info.comp_vectors == 0 {
             return Err(EINVAL);
         }
 
@@ -315,23 +374,23 @@ impl<'a, T: Operations> Registration<'a, T> {
             bindings::ib_set_device_ops(raw, VTable::<T>::get());
         }
 
-        dev.0.live.store(true, Release);
-
         // SAFETY: All that registration needs is set above. `parent` is a bound device with DMA
         // parameters, as every PCI device.
-        let result = to_result(unsafe {
+        to_result(unsafe {
             bindings::ib_register_device(raw, info.name.as_char_ptr(), raw_parent(parent))
-        });
-        if let Err(e) = result {
-            dev.0.quiesce();
-            return Err(e);
-        }
+        })?;
 
         // INVARIANT: The device is registered.
-        Ok(Self {
+        let this = Self {
             dev,
             _parent: PhantomData,
-        })
+        };
+
+        // What came while the core was still reading the tables of the ports is told now.
+        this.dev.0.live.xchg(true, Full);
+        this.dev.0.early_events();
+
+        Ok(this)
     }
 }
 

@@ -8,6 +8,13 @@ use super::{
     Object,
     Operations, //
 };
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
+};
+
+/// Most ports of a device.
+pub(super) const MAX_PORTS: u32 = 8;
 
 /// What happened to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +36,16 @@ pub(crate) enum PortEvent {
 }
 
 impl PortEvent {
+    const ALL: [Self; 7] = [
+        Self::Active,
+        Self::Error,
+        Self::LidChange,
+        Self::PkeyChange,
+        Self::SmChange,
+        Self::ClientReregister,
+        Self::GidChange,
+    ];
+
     fn as_raw(self) -> bindings::ib_event_type {
         match self {
             Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
@@ -39,6 +56,23 @@ impl PortEvent {
             Self::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
             Self::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
         }
+    }
+}
+
+/// Which events of ports came before the device was registered.
+pub(super) struct EarlyEvents([[Atomic<bool>; PortEvent::ALL.len()]; MAX_PORTS as usize]);
+
+impl EarlyEvents {
+    pub(super) fn new() -> Self {
+        Self(core::array::from_fn(|_| {
+            core::array::from_fn(|_| Atomic::new(false))
+        }))
+    }
+
+    fn slot(&self, port: u32, what: PortEvent) -> Option<&Atomic<bool>> {
+        self.0
+            .get((port as usize).wrapping_sub(1))?
+            .get(what as usize)
     }
 }
 
@@ -83,15 +117,42 @@ impl<T: Operations> Device<T> {
 
     /// Tells all users of the device what happened to a port.
     ///
-    /// *Context*: any, hard interrupts among them. Before registration and after the driver began
-    /// to unregister, nothing is told.
+    /// *Context*: any, hard interrupts among them. What comes before the device is registered is told
+    /// afterwards, at most once; what comes once the device is being unregistered is forgotten.
     pub(crate) fn port_event(&self, port: u32, what: PortEvent) {
+        if self.dispatch(port, what) {
+            return;
+        }
+
+        if let Some(slot) = self.early().slot(port, what) {
+            slot.xchg(true, Full);
+            // The device may have been registered just now.
+            if self.if_live(|| ()) && slot.xchg(false, Full) {
+                self.dispatch(port, what);
+            }
+        }
+    }
+
+    /// Tells what came before the device took events.
+    pub(super) fn early_events(&self) {
+        for port in 1..=MAX_PORTS {
+            for what in PortEvent::ALL {
+                if let Some(slot) = self.early().slot(port, what) {
+                    if slot.xchg(false, Full) {
+                        self.dispatch(port, what);
+                    }
+                }
+            }
+        }
+    }
+
+    fn dispatch(&self, port: u32, what: PortEvent) -> bool {
         let mut event = self.event(what.as_raw());
         event.element.port_num = core::mem::ManuallyDrop::new(port);
 
         // SAFETY: The event is complete; the device is registered while the closure runs, and
         // unregistering it flushes the queue that the event goes to.
-        self.if_live(|| unsafe { bindings::ib_dispatch_event(&event) });
+        self.if_live(|| unsafe { bindings::ib_dispatch_event(&event) })
     }
 
     /// Tells all users of the device that it does not work any more.

@@ -338,10 +338,6 @@ impl<'a, T: Operations> SendWrs<'a, T> {
     }
 
     /// The next request.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an error blames the last request given"
-    )]
     pub(crate) fn next(&mut self) -> Option<SendWr<'a, T>> {
         // SAFETY: The list is valid.
         let raw = unsafe { self.next.as_ref() }?;
@@ -397,10 +393,6 @@ impl<'a> RecvWrs<'a> {
     }
 
     /// The next request.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an error blames the last request given"
-    )]
     pub(crate) fn next(&mut self) -> Option<RecvWr<'a>> {
         // SAFETY: The list is valid.
         let raw = unsafe { self.next.as_ref() }?;
