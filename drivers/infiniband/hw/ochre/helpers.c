@@ -92,6 +92,12 @@ void ochre_table_erase(struct xarray *xa, unsigned long index, void *entry)
 	xa_unlock_irqrestore(xa, flags);
 }
 
+/* The first entry at or behind the index, which is set to the entry's own. */
+void *ochre_table_next(struct xarray *xa, unsigned long *index)
+{
+	return xa_find(xa, index, ULONG_MAX, XA_PRESENT);
+}
+
 unsigned long ochre_table_lock(struct xarray *xa)
 {
 	unsigned long flags;

@@ -31,6 +31,7 @@ u64 ochre_mmap_offset(const struct rdma_user_mmap_entry *entry);
 void ochre_table_init(struct xarray *xa);
 int ochre_table_store(struct xarray *xa, unsigned long index, void *entry);
 void ochre_table_erase(struct xarray *xa, unsigned long index, void *entry);
+void *ochre_table_next(struct xarray *xa, unsigned long *index);
 unsigned long ochre_table_lock(struct xarray *xa);
 void ochre_table_unlock(struct xarray *xa, unsigned long flags);
 

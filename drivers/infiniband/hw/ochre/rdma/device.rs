@@ -145,6 +145,21 @@ impl<T: Operations> Device<T> {
         }
     }
 
+    /// Tells the owners of all completion queues of the kernel to look at them, on behalf of a
+    /// device that does so no more. Processes do not need it: they share no memory with the driver
+    /// that could say more than the device's last word.
+    ///
+    /// *Context*: any, hard interrupts among them.
+    pub(crate) fn cq_completions(&self) {
+        let mut from = Some(0);
+        while let Some((number, cq)) = from.and_then(|from| self.cqs.next(from)) {
+            if !cq.is_user() {
+                cq.completion();
+            }
+            from = number.checked_add(1);
+        }
+    }
+
     /// Tells the owner of a completion queue that it is broken.
     ///
     /// *Context*: any, hard interrupts among them.

@@ -8,6 +8,7 @@ use super::{
 };
 use core::{
     cell::UnsafeCell,
+    ffi::c_void,
     marker::PhantomData,
     mem::{
         align_of,
@@ -263,9 +264,27 @@ impl<C, D> Table<C, D> {
     /// Finds the object of a number.
     pub(super) fn get(&self, number: u32) -> Option<ObjectRef<'_, C, D>> {
         // SAFETY: The array is initialised.
+        self.find(|xa| unsafe { bindings::xa_load(xa, number as usize) })
+    }
+
+    /// Finds the first object whose number is `from` or larger.
+    pub(super) fn next(&self, from: u32) -> Option<(u32, ObjectRef<'_, C, D>)> {
+        let mut index = from as usize;
+        let object = self.find(|xa| {
+            // SAFETY: The array is initialised.
+            unsafe { bindings::ochre_table_next(xa, &mut index) }
+        })?;
+        Some((u32::try_from(index).ok()?, object))
+    }
+
+    /// Takes a reference to the object of the entry that `lookup` finds.
+    fn find(
+        &self,
+        lookup: impl FnOnce(*mut bindings::xarray) -> *mut c_void,
+    ) -> Option<ObjectRef<'_, C, D>> {
+        // SAFETY: The array is initialised.
         let flags = unsafe { bindings::ochre_table_lock(self.xa.get()) };
-        // SAFETY: As above.
-        let entry = unsafe { bindings::xa_load(self.xa.get(), number as usize) };
+        let entry = lookup(self.xa.get());
         let object = NonNull::new(entry.cast::<Object<C, D>>());
         if let Some(object) = object {
             // SAFETY: By the type invariant the object is initialised, and it stays in the table,

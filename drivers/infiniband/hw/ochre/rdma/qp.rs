@@ -392,6 +392,14 @@ impl QpQuery {
     }
 }
 
+impl<D> Object<bindings::ib_cq, D> {
+    /// Whether a process made the completion queue.
+    pub(crate) fn is_user(&self) -> bool {
+        // SAFETY: The object is alive, and the field does not change.
+        !unsafe { (*self.as_raw()).uobject }.is_null()
+    }
+}
+
 impl<D> Object<bindings::ib_qp, D> {
     /// Whether a process made the queue pair.
     pub(crate) fn is_user(&self) -> bool {
