@@ -365,3 +365,13 @@ pub unsafe extern "C" fn ochre_core_plugged(core: *const Core, port: u32) -> boo
     // SAFETY: the caller's promise.
     unsafe { get(core) }.plugged(port as usize)
 }
+
+/// Turns writing to the capture file on or off.
+///
+/// # Safety
+/// `core` is from `ochre_core_new`.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_set_capturing(core: *const Core, capturing: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { get(core) }.set_capturing(capturing);
+}

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use ochre_link::cable::Wake;
 use ochre_link::{Cable, CableError, Frame, Presence, ShmCable, ShmConfig, Time};
 
 use crate::wake::Poller;
@@ -224,9 +225,9 @@ impl Cable for Socket {
     }
 
     #[inline]
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, wake: Wake) -> bool {
         match &mut self.cable {
-            Some(cable) => cable.arm(),
+            Some(cable) => cable.arm(wake),
             None => true,
         }
     }
@@ -265,6 +266,6 @@ mod tests {
             socket.tx_reserve(Frame::Data, 64),
             Err(CableError::Down)
         ));
-        assert!(socket.arm());
+        assert!(socket.arm(Wake::All));
     }
 }

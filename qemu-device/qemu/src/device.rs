@@ -64,6 +64,7 @@ struct State {
     /// dropped costs one idle wake-up and not a system call for each packet.
     timer: Time,
     drain: [u64; 2],
+    capture: Option<Capture>,
 }
 
 /// A device.
@@ -120,7 +121,7 @@ impl Core {
                 link
             });
             let socket = Socket::new(usize::from(index) + 1, link, poller.clone())?;
-            let mut port = Port::new(
+            let port = Port::new(
                 PortConfig {
                     widths: config.widths,
                     speeds: config.speeds,
@@ -130,12 +131,6 @@ impl Core {
                 },
                 socket,
             );
-            port.set_tap(capture.clone().map(|capture| Tap {
-                capture,
-                port: index,
-                link_packets: false,
-                epoch_ns: epoch(),
-            }));
             ports.push(port);
         }
 
@@ -150,13 +145,14 @@ impl Core {
             Vectors::default(),
             ports,
         );
-        Ok(Core {
+        let core = Core {
             host,
             state: Mutex::new(State {
                 hca,
                 asleep: false,
                 timer: Time::MAX,
                 drain: [0; 2],
+                capture,
             }),
             doorbells: ArrayQueue::new(QUEUED_DOORBELLS),
             poller,
@@ -164,7 +160,9 @@ impl Core {
             timer,
             stop: AtomicBool::new(false),
             reported: Mutex::default(),
-        })
+        };
+        core.set_capturing(true);
+        Ok(core)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -425,5 +423,22 @@ impl Core {
             .hca
             .link(index + 1)
             .is_some_and(|link| link.cable().is_plugged())
+    }
+
+    /// Turns writing to the capture file on or off, if there is one.
+    pub fn set_capturing(&self, capturing: bool) {
+        let mut state = self.lock();
+        let capture = state.capture.clone().filter(|_| capturing);
+        for port in 0..state.hca.ports() {
+            let tap = capture.clone().map(|capture| Tap {
+                capture,
+                port: port as u8,
+                link_packets: false,
+                epoch_ns: epoch(),
+            });
+            if let Some(link) = state.hca.link_mut(port + 1) {
+                link.set_tap(tap);
+            }
+        }
     }
 }

@@ -105,4 +105,7 @@ uint64_t ochre_core_drain(const OchreCore *core, uint32_t port);
 void ochre_core_set_plugged(OchreCore *core, uint32_t port, bool plugged);
 bool ochre_core_plugged(const OchreCore *core, uint32_t port);
 
+/* Whether packets go to the capture file, if there is one. */
+void ochre_core_set_capturing(OchreCore *core, bool capturing);
+
 #endif

@@ -52,6 +52,7 @@ struct OchreHca {
     char *width;
     uint64_t drain[OCHRE_MAX_PORTS];
     bool plugged[OCHRE_MAX_PORTS];
+    bool capturing;
 };
 
 /* Guest memory */
@@ -246,6 +247,7 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
         ochre_core_set_drain(s->core, i, s->drain[i]);
         ochre_core_set_plugged(s->core, i, s->plugged[i]);
     }
+    ochre_core_set_capturing(s->core, s->capturing);
     ochre_ram_start(&s->ram, pci_get_address_space(pdev), s->core);
     name = g_strdup_printf("ochre/%s", pdev->qdev.id ? pdev->qdev.id : "hca");
     qemu_thread_create(&s->service, name, ochre_service, s,
@@ -366,6 +368,22 @@ static void ochre_set_plugged(Object *obj, Visitor *v, const char *name,
     }
 }
 
+/* capturing: pause the capture and go on with it. */
+static bool ochre_get_capturing(Object *obj, Error **errp)
+{
+    return OCHRE_HCA(obj)->capturing;
+}
+
+static void ochre_set_capturing(Object *obj, bool value, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+
+    s->capturing = value;
+    if (s->core) {
+        ochre_core_set_capturing(s->core, value);
+    }
+}
+
 static void ochre_instance_init(Object *obj)
 {
     OchreHca *s = OCHRE_HCA(obj);
@@ -374,6 +392,7 @@ static void ochre_instance_init(Object *obj)
     for (i = 0; i < OCHRE_MAX_PORTS; i++) {
         s->plugged[i] = true;
     }
+    s->capturing = true;
     PCI_DEVICE(obj)->cap_present |= QEMU_PCI_CAP_EXPRESS;
 }
 
@@ -422,6 +441,10 @@ static void ochre_class_init(ObjectClass *klass, void *data)
         object_class_property_set_description(klass, plugged,
             "whether the cable is plugged; may be set at any time");
     }
+    object_class_property_add_bool(klass, "capturing", ochre_get_capturing,
+                                   ochre_set_capturing);
+    object_class_property_set_description(klass, "capturing",
+        "whether packets go to the capture file; may be set at any time");
 }
 
 static const TypeInfo ochre_info = {
