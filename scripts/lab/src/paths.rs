@@ -163,10 +163,31 @@ fn existing(path: PathBuf, what: &str, remedy: &str) -> Result<PathBuf> {
 /// When it cannot be made.
 pub fn run_folder() -> Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
+    remove_stale();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let folder = PathBuf::from(format!("/tmp/ochre-lab-{}-{count}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     cleanup::add_folder(&folder);
     Ok(folder)
+}
+
+/// Removes the folders of labs that were killed before they could do it.
+fn remove_stale() {
+    let Ok(entries) = fs::read_dir("/tmp") else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(owner) = name
+            .to_string_lossy()
+            .strip_prefix("ochre-lab-")
+            .and_then(|rest| rest.split('-').next()?.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        if !Path::new(&format!("/proc/{owner}")).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }

@@ -224,7 +224,6 @@ fn script(
         .env("OCHRE_TOP", paths::top()?)
         .env("OCHRE_TEST_LOGS", &options.logs)
         .env("OCHRE_DEVICE", options.device.device())
-        .env("OCHRE_QEMU", &options.qemu)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
