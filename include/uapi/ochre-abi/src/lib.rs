@@ -38,6 +38,26 @@ macro_rules! abi_struct {
             /// Name, offset and size of each field, bytes.
             pub const FIELDS: &'static [(&'static str, usize, usize)] =
                 &[ $( (stringify!($field), $off, core::mem::size_of::<$t>()), )* ];
+
+            /// The size of the structure, bytes.
+            pub const SIZE: usize = $size;
+
+            /// Reads the structure from its bytes.
+            pub fn from_bytes(bytes: &[u8; $size]) -> Self {
+                Self { $( $field: {
+                    let mut raw = [0; core::mem::size_of::<$t>()];
+                    raw.copy_from_slice(&bytes[$off..$off + core::mem::size_of::<$t>()]);
+                    <$t>::from_ne_bytes(raw)
+                }, )* }
+            }
+
+            /// The structure as its bytes.
+            pub fn to_bytes(&self) -> [u8; $size] {
+                let mut bytes = [0; $size];
+                $( bytes[$off..$off + core::mem::size_of::<$t>()]
+                    .copy_from_slice(&self.$field.to_ne_bytes()); )*
+                bytes
+            }
         }
     };
 }

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+//! Completion queues of the kernel: polling and arming.
+
+use crate::{
+    hw::{
+        cqe::{
+            self,
+            Cqe,
+            CqeOpcode,
+            CqeStatus, //
+        },
+        queue::{
+            self,
+            CqRecord, //
+        },
+    },
+    queue::Side,
+    rdma::{
+        dma::Buffer,
+        Hca,
+        Qp,
+        Wc,
+        WcFlags,
+        WcOpcode,
+        WcSink,
+        WcStatus, //
+    },
+    Ochre, //
+};
+use core::mem::offset_of;
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        barrier::{
+            dma_mb,
+            mb,
+            Full,
+            Read, //
+        },
+        SpinLockIrq, //
+    }, //
+};
+
+/// The number of no queue pair: numbers have 24 bits.
+const NO_QP: u32 = u32::MAX;
+
+/// A queue pair whose completions come to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Member {
+    /// Its number in completions, 0 or 1 for a special QP.
+    pub(crate) wire_number: u32,
+    /// Port of a special QP, else 0.
+    pub(crate) port: u8,
+    /// Its number in commands.
+    pub(crate) number: u32,
+}
+
+struct State {
+    /// Index of the next completion; it runs freely.
+    consumer: u32,
+    /// The last value that armed the queue.
+    arm: u32,
+    /// The queue pairs, in their order.
+    members: KVec<Member>,
+}
+
+/// A completion queue of the kernel.
+#[pin_data]
+pub(crate) struct KernelCq {
+    mem: Buffer,
+    log_entries: u8,
+    #[pin]
+    state: SpinLockIrq<State>,
+}
+
+impl KernelCq {
+    /// A queue of `1 << log_entries` completions in a zeroed buffer.
+    pub(crate) fn new(mem: Buffer, log_entries: u8) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            mem,
+            log_entries,
+            state <- new_spinlock_irq!(State {
+                consumer: 0,
+                arm: 0,
+                members: KVec::new(),
+            }),
+        })
+    }
+
+    /// From now on, completions of a queue pair may come.
+    pub(crate) fn add(&self, member: Member) -> Result {
+        let mut state = self.state.lock();
+        match state.members.binary_search(&member) {
+            // Sends and receives of a queue pair may complete in the same queue.
+            Ok(_) => Ok(()),
+            Err(index) => {
+                state.members.reserve(1, GFP_ATOMIC)?;
+                state
+                    .members
+                    .insert_within_capacity(index, member)
+                    .map_err(|_| ENOMEM)
+            }
+        }
+    }
+
+    /// No completion of a queue pair is to be seen any more.
+    pub(crate) fn remove(&self, member: &Member) {
+        let mut state = self.state.lock();
+        if let Ok(index) = state.members.binary_search(member) {
+            // The index is in bounds.
+            let _ = state.members.remove(index);
+        }
+        self.forget(&state, member);
+    }
+
+    /// Completions of a queue pair that have not been polled are not to be seen: it was reset.
+    pub(crate) fn purge(&self, member: &Member) {
+        let state = self.state.lock();
+        self.forget(&state, member);
+    }
+
+    fn forget(&self, state: &State, member: &Member) {
+        let mut index = state.consumer;
+        while let Some(entry) = self.entry(index) {
+            if entry.qpn == member.wire_number && (entry.port == member.port || member.port == 0) {
+                // The entry is in the memory, and the device has done with it.
+                let _ = self
+                    .mem
+                    .store32(self.offset(index) + offset_of!(Cqe, qpn), NO_QP);
+            }
+            index = index.wrapping_add(1);
+            if index.wrapping_sub(state.consumer) >> self.log_entries != 0 {
+                break;
+            }
+        }
+    }
+
+    /// Where the entry of an index lies.
+    fn offset(&self, index: u32) -> usize {
+        let entry = index & ((1 << self.log_entries) - 1);
+        CqRecord::SIZE + entry as usize * Cqe::SIZE
+    }
+
+    /// Whether the device has written the entry of an index.
+    fn is_valid(&self, index: u32) -> bool {
+        let phase = (index >> self.log_entries) & 1 == 0;
+        match self.mem.load8(self.offset(index) + offset_of!(Cqe, owner)) {
+            Ok(owner) => (owner & cqe::CQE_PHASE != 0) == phase,
+            Err(_) => false,
+        }
+    }
+
+    /// The entry of an index, if the device has written it.
+    fn entry(&self, index: u32) -> Option<Cqe> {
+        if !self.is_valid(index) {
+            return None;
+        }
+        // The device writes the owner last.
+        dma_mb(Read);
+        Some(Cqe::from_bytes(&self.mem.read(self.offset(index)).ok()?))
+    }
+
+    /// Hands completions over.
+    pub(crate) fn poll(&self, hca: Hca<'_, Ochre>, out: &mut WcSink<'_, Ochre>) -> Result {
+        let dead = hca.is_dead();
+        let mut state = self.state.lock();
+        let before = state.consumer;
+
+        while !out.is_full() {
+            let Some(entry) = self.entry(state.consumer) else {
+                break;
+            };
+            state.consumer = state.consumer.wrapping_add(1);
+            let Some(member) = find(&state.members, &entry) else {
+                continue;
+            };
+            if let Some(qp) = hca.dev.qp(member.number) {
+                complete(&qp, &entry, out)?;
+            }
+        }
+
+        if state.consumer != before {
+            // The entries are read before the device may write them again.
+            mb(Full);
+            self.mem
+                .store32(offset_of!(CqRecord, consumer), state.consumer)?;
+        }
+
+        // A dead device completes nothing any more: what is outstanding is flushed here.
+        if dead && !self.is_valid(state.consumer) {
+            for member in state.members.iter() {
+                if let Some(qp) = hca.dev.qp(member.number) {
+                    self.flush(&qp, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self, qp: &Qp<Ochre>, out: &mut WcSink<'_, Ochre>) -> Result {
+        for (side, opcode) in [(Side::Send, WcOpcode::Send), (Side::Recv, WcOpcode::Recv)] {
+            if !core::ptr::eq(qp.kernel_cq(side)?, self) {
+                continue;
+            }
+            while !out.is_full() {
+                let Some(wr_id) = qp.queues()?.flush_one(side) else {
+                    break;
+                };
+                out.push(
+                    qp,
+                    &Wc {
+                        wr_id,
+                        status: WcStatus::WrFlushErr,
+                        opcode,
+                        vendor_err: 0,
+                        byte_len: 0,
+                        with: WcFlags::None,
+                        grh: false,
+                        src_qp: 0,
+                        slid: 0,
+                        pkey_index: 0,
+                        sl: 0,
+                        dlid_path_bits: 0,
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms the queue. Gives whether there are completions already.
+    pub(crate) fn arm(&self, solicited_only: bool) -> Result<bool> {
+        let mut state = self.state.lock();
+        let kind = if solicited_only {
+            queue::CQ_ARM_SOLICITED
+        } else {
+            queue::CQ_ARM_NEXT
+        };
+        state.arm = (state.arm & !queue::CQ_ARM_KIND).wrapping_add(queue::CQ_ARM_STEP) | kind;
+        self.mem.store32(offset_of!(CqRecord, arm), state.arm)?;
+        // The device must see this before the queue is looked at once more.
+        mb(Full);
+        Ok(self.is_valid(state.consumer))
+    }
+}
+
+/// The queue pair that an entry is of.
+fn find(members: &[Member], entry: &Cqe) -> Option<Member> {
+    let first = members.partition_point(|m| m.wire_number < entry.qpn);
+    members[first..]
+        .iter()
+        .take_while(|m| m.wire_number == entry.qpn)
+        .find(|m| m.port == 0 || m.port == entry.port)
+        .copied()
+}
+
+/// Hands an entry over as a completion.
+fn complete(qp: &Qp<Ochre>, entry: &Cqe, out: &mut WcSink<'_, Ochre>) -> Result {
+    let opcode = CqeOpcode::from_raw(entry.opcode);
+    let side = match opcode {
+        Some(opcode) if opcode.is_recv() => Side::Recv,
+        _ => Side::Send,
+    };
+    qp.queues()?.complete(side, entry.wqe_index);
+
+    let with = if entry.flags & cqe::CQE_IMM != 0 {
+        WcFlags::Imm(entry.imm.to_le_bytes())
+    } else if entry.flags & cqe::CQE_INVALIDATED != 0 {
+        WcFlags::Invalidate(entry.imm)
+    } else {
+        WcFlags::None
+    };
+    out.push(
+        qp,
+        &Wc {
+            wr_id: entry.wr_id,
+            status: status(entry.status),
+            opcode: match opcode {
+                Some(CqeOpcode::Write) => WcOpcode::RdmaWrite,
+                Some(CqeOpcode::Read) => WcOpcode::RdmaRead,
+                Some(CqeOpcode::CompareSwap) => WcOpcode::CompSwap,
+                Some(CqeOpcode::FetchAdd) => WcOpcode::FetchAdd,
+                Some(CqeOpcode::Recv) => WcOpcode::Recv,
+                Some(CqeOpcode::RecvWriteImm) => WcOpcode::RecvRdmaWithImm,
+                Some(CqeOpcode::Send) | None => WcOpcode::Send,
+            },
+            vendor_err: entry.syndrome.into(),
+            byte_len: entry.byte_len,
+            with,
+            grh: entry.flags & cqe::CQE_GRH != 0,
+            src_qp: entry.src_qpn,
+            slid: entry.slid,
+            pkey_index: entry.pkey_index,
+            sl: entry.sl,
+            dlid_path_bits: entry.dlid_path_bits,
+        },
+    )
+}
+
+fn status(raw: u8) -> WcStatus {
+    match CqeStatus::from_raw(raw) {
+        Some(CqeStatus::Success) => WcStatus::Success,
+        Some(CqeStatus::LocalLength) => WcStatus::LocLenErr,
+        Some(CqeStatus::LocalQpOperation) => WcStatus::LocQpOpErr,
+        Some(CqeStatus::LocalProtection) => WcStatus::LocProtErr,
+        Some(CqeStatus::WorkRequestFlushed) => WcStatus::WrFlushErr,
+        Some(CqeStatus::BadResponse) => WcStatus::BadRespErr,
+        Some(CqeStatus::LocalAccess) => WcStatus::LocAccessErr,
+        Some(CqeStatus::RemoteInvalidRequest) => WcStatus::RemInvReqErr,
+        Some(CqeStatus::RemoteAccess) => WcStatus::RemAccessErr,
+        Some(CqeStatus::RemoteOperation) => WcStatus::RemOpErr,
+        Some(CqeStatus::RetryExceeded) => WcStatus::RetryExcErr,
+        Some(CqeStatus::RnrRetryExceeded) => WcStatus::RnrRetryExcErr,
+        Some(CqeStatus::General) | None => WcStatus::GeneralErr,
+    }
+}

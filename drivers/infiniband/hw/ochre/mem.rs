@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+//! Memory as the device sees it: blocks that driver and device share, and pages of processes.
+
+use crate::{
+    hw::queue::{
+        MemDesc,
+        MEM_INDIRECT,
+        MEM_MAX_PAGES,
+        PAGE_SIZES, //
+    },
+    rdma::{
+        access,
+        dma::Buffer,
+        Hca,
+        Umem, //
+    },
+    Ochre, //
+};
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*, //
+};
+
+/// log2 of the page size of shared blocks, bytes.
+const PAGE_SHIFT: u8 = 12;
+
+/// Allocates a shared block of at least `len` bytes.
+pub(crate) fn buffer(dev: &Device<Bound>, len: usize) -> Result<Buffer> {
+    let len = len
+        .checked_next_multiple_of(1 << PAGE_SHIFT)
+        .ok_or(EOVERFLOW)?;
+
+    Buffer::new(dev, len)
+}
+
+/// A shared block as commands describe it.
+pub(crate) fn block(buffer: &Buffer) -> MemDesc {
+    MemDesc {
+        addr: buffer.dma_address(),
+        num_pages: (buffer.len() >> PAGE_SHIFT) as u32,
+        page_shift: PAGE_SHIFT,
+        ..MemDesc::default()
+    }
+}
+
+/// Pages of a process as a command describes them. It must live until the command is done.
+pub(crate) struct PageList {
+    desc: MemDesc,
+    _list: Option<Buffer>,
+}
+
+impl PageList {
+    /// Lists the pages of pinned memory, in the largest of the page sizes `sizes` (a bit mask of
+    /// bytes) that it can be listed in when its start is known as `virt_addr`.
+    pub(crate) fn new(
+        dev: &Device<Bound>,
+        umem: &Umem,
+        sizes: u64,
+        virt_addr: u64,
+    ) -> Result<Self> {
+        let page_size = umem.best_page_size(sizes, virt_addr)?;
+        let pages = umem.num_blocks(page_size);
+        let num_pages = u32::try_from(pages).map_err(|_| EFBIG)?;
+        if num_pages == 0 || num_pages > MEM_MAX_PAGES {
+            return Err(EFBIG);
+        }
+        let mut desc = MemDesc {
+            num_pages,
+            page_shift: page_size.trailing_zeros() as u8,
+            ..MemDesc::default()
+        };
+
+        if pages == 1 {
+            desc.addr = umem.blocks(page_size).next().ok_or(EINVAL)?;
+            return Ok(Self { desc, _list: None });
+        }
+
+        let list = buffer(dev, pages * size_of::<u64>())?;
+        let mut listed = 0;
+        for (i, address) in umem.blocks(page_size).enumerate() {
+            list.store64(i * size_of::<u64>(), address)?;
+            listed += 1;
+        }
+        if listed != pages {
+            return Err(EINVAL);
+        }
+        desc.addr = list.dma_address();
+        desc.flags = MEM_INDIRECT;
+        Ok(Self {
+            desc,
+            _list: Some(list),
+        })
+    }
+
+    /// The pages, for a command.
+    pub(crate) fn desc(&self) -> MemDesc {
+        self.desc
+    }
+}
+
+/// The buffer of a queue in the memory of a process.
+pub(crate) struct UserBuffer {
+    umem: Umem,
+    pages: PageList,
+}
+
+impl UserBuffer {
+    /// Pins the buffer of `len` bytes at `addr` of the calling process, in which `needed` bytes are
+    /// used; both must be multiples of 4096.
+    pub(crate) fn pin(hca: Hca<'_, Ochre>, addr: u64, len: u64, needed: u64) -> Result<Self> {
+        let granule = 1u64 << PAGE_SHIFT;
+        if addr % granule != 0 || len % granule != 0 || len < needed || addr == 0 {
+            return Err(EINVAL);
+        }
+        let size = usize::try_from(len).map_err(|_| EINVAL)?;
+
+        let umem = Umem::get(hca.dev, addr, size, access::LOCAL_WRITE)?;
+        // A queue begins at the start of its first page, so a page must not be larger than what the
+        // address is aligned to.
+        let alignment = 1u64 << addr.trailing_zeros();
+        let sizes = hca.limits.page_sizes & PAGE_SIZES & (alignment | (alignment - 1));
+        let pages = PageList::new(hca.pdev.as_ref(), &umem, sizes, addr)?;
+
+        Ok(Self { umem, pages })
+    }
+
+    /// The buffer, for a command.
+    pub(crate) fn desc(&self) -> MemDesc {
+        self.pages.desc()
+    }
+
+    /// The pinned memory, which must stay while the device uses the queue.
+    pub(crate) fn into_umem(self) -> Umem {
+        self.umem
+    }
+}
