@@ -3,7 +3,11 @@
 //! The whole device in a real QEMU, with no guest: bus, registers, commands, interrupts, links, and life
 //! and death of both ends.
 
-#[allow(dead_code, reason = "each test program uses a part of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses a part of it"
+)]
 mod common;
 
 use std::io::Read;

@@ -14,7 +14,8 @@ use ochre_hw::{pci, regs};
 use super::machine::{Machine, PATIENCE};
 
 const BAR_REGS: u64 = 0xe000_0000;
-const BAR_DOORBELLS: u64 = 0xe020_0000;
+/// Where the doorbell pages are.
+pub const BAR_DOORBELLS: u64 = 0xe020_0000;
 const BAR_MSIX: u64 = 0xe001_0000;
 
 /// Where the driver's structures lie in guest memory.

@@ -4,3 +4,4 @@
 
 pub mod hca;
 pub mod machine;
+pub mod pair;
