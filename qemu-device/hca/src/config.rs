@@ -2,7 +2,10 @@
 //! How a device is made.
 
 use ochre_hw::{pci, queue};
+use ochre_wire::mad::sma::NodeDescription;
 use ochre_wire::Guid;
+
+use crate::mgmt::Node;
 
 /// Most objects of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ impl Default for Limits {
 pub struct Config {
     /// Node GUID; the port GUIDs follow it.
     pub node_guid: Guid,
+    /// NodeDescription before software sets another, up to 64 bytes of UTF-8.
+    pub description: String,
     /// MSI-X vectors, 1 to 64.
     pub vectors: u16,
     /// Doorbell pages, at least 1.
@@ -73,6 +78,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             node_guid: Guid(0x0002_c900_0000_0000),
+            description: "Ochre HCA".into(),
             vectors: 8,
             doorbell_pages: 1024,
             pkeys: 128,
@@ -83,6 +89,23 @@ impl Default for Config {
 }
 
 impl Config {
+    /// What the node tells the subnet manager of itself.
+    pub(crate) fn node(&self) -> Node {
+        Node {
+            node_guid: self.node_guid,
+            system_image_guid: self.node_guid,
+            vendor_id: self.vendor_oui(),
+            device_id: pci::DEVICE_ID,
+            revision: pci::REVISION.into(),
+            description: NodeDescription::new(&self.description),
+        }
+    }
+
+    /// The vendor's OUI: the upper 24 bits of the node GUID.
+    pub fn vendor_oui(&self) -> u32 {
+        (self.node_guid.0 >> 40) as u32
+    }
+
     /// GUID of a port, from 1.
     pub fn port_guid(&self, port: u8) -> Guid {
         Guid(self.node_guid.0.wrapping_add(u64::from(port)))

@@ -109,6 +109,11 @@ impl Cq {
         self.moderation.period = period;
     }
 
+    /// When its held event is due.
+    pub fn held_until(&self) -> Option<Time> {
+        self.moderation.deadline
+    }
+
     /// Writes a completion; the phase is filled in.
     #[inline]
     pub fn push<D: Dma>(&mut self, dma: &D, mut cqe: Cqe) -> Result<(), CqFault> {

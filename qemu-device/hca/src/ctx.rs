@@ -2,6 +2,8 @@
 //! What an engine may touch besides its QP: memory, completions, events, port attributes, counters,
 //! time and the scheduler.
 
+use std::collections::BTreeSet;
+
 use ochre_hw::cmd::port::{Counter, COUNTER_SLOTS};
 use ochre_hw::cmd::queue::ASYNC_EQ;
 use ochre_hw::cqe::Cqe;
@@ -13,6 +15,7 @@ use crate::cq::{ArmCheck, Cq};
 use crate::eq::Eq;
 use crate::mcast::Groups;
 use crate::mem::{gather, scatter, MemError, MrTable, SgData};
+use crate::mgmt::KeyViolation;
 use crate::port::PortContext;
 use crate::sched::Scheduler;
 use crate::seams::Dma;
@@ -24,6 +27,20 @@ use crate::{Limits, Time};
 pub struct Pd {
     /// Regions, QPs and address handles.
     pub users: u32,
+}
+
+/// Which key of a packet was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadKey {
+    Pkey,
+    Qkey,
+}
+
+/// A packet that was refused for a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Violation {
+    pub(crate) bad: BadKey,
+    pub(crate) packet: KeyViolation,
 }
 
 /// Everything of the device but QPs and links.
@@ -53,13 +70,14 @@ pub struct Ctx<D> {
     pub sched: Scheduler,
     /// Why the device has stopped, if it has.
     pub fatal: Option<FatalReason>,
-    /// QP1 and QP0 MADs that the firmware answers, with what the port has to know.
+    /// The last packet refused for its key, for the management agents.
+    pub(crate) violation: Option<Violation>,
     pub(crate) vectors_due: u64,
     pub(crate) cqs_noted: Vec<u32>,
     pub(crate) cqs_broken: Vec<u32>,
-    pub(crate) cqs_held: std::collections::BTreeSet<(Time, u32)>,
+    pub(crate) cqs_held: BTreeSet<(Time, u32)>,
     pub(crate) eqs_noted: Vec<u32>,
-    counters: Vec<[u64; COUNTER_SLOTS]>,
+    pub(crate) counters: Vec<[u64; COUNTER_SLOTS]>,
 }
 
 impl<D: Dma> Ctx<D> {
@@ -76,15 +94,66 @@ impl<D: Dma> Ctx<D> {
             groups: Groups::new(limits.mcast_groups, limits.mcast_qps),
             sched: Scheduler::new(ports.len()),
             fatal: None,
+            violation: None,
             vectors_due: 0,
             cqs_noted: Vec::new(),
             cqs_broken: Vec::new(),
-            cqs_held: std::collections::BTreeSet::new(),
+            cqs_held: BTreeSet::new(),
             eqs_noted: Vec::new(),
             counters: vec![[0; COUNTER_SLOTS]; ports.len()],
             ports,
             limits,
         }
+    }
+
+    /// Forgets every object; the ports are as given.
+    pub(crate) fn reset(&mut self, ports: Vec<PortContext>) {
+        let limits = self.limits;
+        self.pds = Table::new(1, limits.pds);
+        self.eqs = Table::new(0, limits.eqs);
+        self.cqs = Table::new(1, limits.cqs);
+        self.mrs = MrTable::new(limits.mrs);
+        self.ahs = Table::new(1, limits.ahs);
+        self.groups = Groups::new(limits.mcast_groups, limits.mcast_qps);
+        self.sched = Scheduler::new(ports.len());
+        self.fatal = None;
+        self.violation = None;
+        self.vectors_due = 0;
+        self.cqs_noted.clear();
+        self.cqs_broken.clear();
+        self.cqs_held.clear();
+        self.eqs_noted.clear();
+        self.counters.fill([0; COUNTER_SLOTS]);
+        self.ports = ports;
+    }
+
+    /// The next event queue to be created is number 0 again.
+    pub(crate) fn restart_eqs(&mut self) {
+        self.eqs = Table::new(0, self.limits.eqs);
+    }
+
+    /// Looks at the arm word of a CQ at the end of this call.
+    pub(crate) fn look_at_cq(&mut self, cq: u32) {
+        if let Some(queue) = self.cqs.get_mut(cq) {
+            if !queue.noted {
+                queue.noted = true;
+                self.cqs_noted.push(cq);
+            }
+        }
+    }
+
+    /// Takes a CQ out, and what is noted of it.
+    pub(crate) fn forget_cq(&mut self, cq: u32) {
+        if let Some(queue) = self.cqs.remove(cq) {
+            if let Some(time) = queue.held_until() {
+                self.cqs_held.remove(&(time, cq));
+            }
+        }
+    }
+
+    /// When the first held completion event is due.
+    pub(crate) fn next_held_event(&self) -> Option<Time> {
+        self.cqs_held.first().map(|&(time, _)| time)
     }
 
     /// The port with this number, from 1.
@@ -153,12 +222,7 @@ impl<D: Dma> Ctx<D> {
         }
         cqe.timestamp = self.now.as_nanos();
         match queue.push(&self.dma, cqe) {
-            Ok(()) => {
-                if !queue.noted {
-                    queue.noted = true;
-                    self.cqs_noted.push(cq);
-                }
-            }
+            Ok(()) => self.look_at_cq(cq),
             Err(_) => self.break_cq(cq),
         }
     }
@@ -214,12 +278,7 @@ impl<D: Dma> Ctx<D> {
                 break;
             }
             self.cqs_held.pop_first();
-            if let Some(queue) = self.cqs.get_mut(cq) {
-                if !queue.noted {
-                    queue.noted = true;
-                    self.cqs_noted.push(cq);
-                }
-            }
+            self.look_at_cq(cq);
         }
         if self.cqs_noted.is_empty() && self.eqs_noted.is_empty() {
             return;

@@ -5,7 +5,7 @@
 //! doorbells, and reaches memory, interrupts and the link through the traits of [`seams`].
 //!
 //! - [`Hca`]: the whole device.
-//! - [`cmd`], [`regs`]: the command queue and the registers.
+//! - [`cmd`]: the command queue and its commands.
 //! - [`ctx`]: what engines share. [`mem`], [`cq`], [`eq`], [`wq`], [`table`], [`sched`]: its parts.
 //! - [`qp`], [`requester`], [`responder`]: QPs, and the engines of RC and UC. [`ud`]: that of UD and
 //!   the special QPs.
@@ -15,18 +15,24 @@
 #![forbid(unsafe_code)]
 
 pub mod ah;
+#[cfg(test)]
+mod bed;
 pub mod cmd;
 pub mod config;
 pub mod cq;
 pub mod ctx;
+mod device;
+mod dispatch;
 pub mod eq;
 mod hca;
+mod link;
 pub mod mcast;
 pub mod mem;
 pub mod memory;
 pub mod mgmt;
 pub mod port;
 pub mod qp;
+mod regs;
 pub mod requester;
 pub mod responder;
 pub mod sched;

@@ -87,6 +87,12 @@ impl WorkQueue {
         1 << self.log_slots
     }
 
+    /// Bytes of a slot.
+    #[inline]
+    pub fn stride(&self) -> usize {
+        1 << self.log_stride
+    }
+
     /// Slots filled that the engine has not taken up, as last read by [`WorkQueue::look`].
     #[inline]
     pub fn pending(&self) -> u32 {

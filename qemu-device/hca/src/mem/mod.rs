@@ -7,7 +7,7 @@ mod pages;
 mod queue;
 mod sg;
 
-pub use mr::{Mr, MrTable};
+pub use mr::{Mr, MrTable, Target};
 pub use pages::PageList;
 pub use queue::QueueMem;
 pub use sg::{gather, scatter, SgData};

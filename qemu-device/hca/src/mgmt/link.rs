@@ -139,17 +139,18 @@ impl<C: Cable> Link for Port<C> {
     }
 
     fn set_arbitration(&mut self, low: &[VlArbEntry], high: &[VlArbEntry], high_limit: u8) {
-        fn refill(to: &mut Vec<Entry>, from: &[VlArbEntry]) {
-            to.clear();
-            to.extend(from.iter().map(|e| Entry {
-                vl: Vl::new(e.vl),
-                weight: e.weight,
-            }));
+        fn entries(from: &[VlArbEntry]) -> Vec<Entry> {
+            from.iter()
+                .map(|e| Entry {
+                    vl: Vl::new(e.vl),
+                    weight: e.weight,
+                })
+                .collect()
         }
         let arbitration = self.arbitration_mut();
-        refill(&mut arbitration.low, low);
-        refill(&mut arbitration.high, high);
-        arbitration.high_limit = high_limit;
+        arbitration.set_low(&entries(low));
+        arbitration.set_high(&entries(high));
+        arbitration.set_high_limit(high_limit);
     }
 
     fn set_error_thresholds(&mut self, local_phy: u8, overrun: u8) {
