@@ -46,7 +46,7 @@ run() {
 
 cd "$top" || exit 1
 run cargo "unit, property and simulation tests; the device in QEMU without a guest" \
-	"$enter" cargo test --release --workspace --locked --no-fail-fast
+	"$enter" cargo test --profile checked --workspace --locked --no-fail-fast
 if [ "$what" = all ]; then
 	run vm "tests in virtual machines" "$enter" "$cache/target/release/ochre-lab" test
 fi
