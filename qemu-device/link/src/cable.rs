@@ -40,6 +40,16 @@ pub struct Presence {
     pub generation: u32,
 }
 
+/// What wakes a sleeping end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wake {
+    /// All frames but link packets, which are taken in at the next occasion.
+    Packets = 1,
+    /// Every frame; for an end that waits for credits.
+    All = 2,
+}
+
 /// Why a frame cannot be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CableError {
@@ -55,7 +65,9 @@ pub enum CableError {
 }
 
 /// Most bytes of a frame.
-pub const MAX_FRAME: usize = ochre_wire::MAX_PACKET;
+pub const MAX_FRAME: usize = 4096 + MAX_OVERHEAD;
+/// Most bytes of a data packet besides its payload, all headers and CRCs.
+pub const MAX_OVERHEAD: usize = 126;
 
 /// One end of a full-duplex point-to-point carrier of frames.
 ///
@@ -99,9 +111,10 @@ pub trait Cable {
     /// and waits for that.
     fn flush(&mut self);
 
-    /// To be called before sleeping: asks for a wake-up on the next frame (and for space, if a
-    /// reservation failed). `false`: there is something to do already, do not sleep.
-    fn arm(&mut self) -> bool;
+    /// To be called before sleeping: flushes and asks for a wake-up on the next frame that `wake`
+    /// names (and for space, if a reservation failed). `false`: there is something to do already, do
+    /// not sleep.
+    fn arm(&mut self, wake: Wake) -> bool;
 
     /// Symbol errors seen since the last call.
     fn take_symbol_errors(&mut self) -> u32 {

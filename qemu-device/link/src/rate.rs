@@ -52,6 +52,15 @@ impl Widths {
             .map_or(Widths::NONE, |(w, _)| *w)
     }
 
+    /// The smallest width of the set; `NONE` if there is none.
+    #[must_use]
+    pub fn smallest(self) -> Widths {
+        Self::BY_LANES
+            .iter()
+            .rfind(|(w, _)| self.0 & w.0 != 0)
+            .map_or(Widths::NONE, |(w, _)| *w)
+    }
+
     /// Number of lanes of the greatest width, 0 to 12.
     pub fn lanes(self) -> u32 {
         Self::BY_LANES
@@ -111,7 +120,7 @@ impl Speeds {
     /// All that the specification names: all but FDR10, which is a vendor's.
     pub const ALL: Speeds = Speeds(0x1f7);
 
-    /// Speed, name, bits per second and lane on the wire, of those 64/66-like coded bits that are data.
+    /// Speed, name, bits of data per second and lane: the rate on the wire less its line coding.
     const TABLE: [(Speeds, &'static str, u64); 9] = [
         (Speeds::XDR, "XDR", 200_000_000_000),
         (Speeds::NDR, "NDR", 100_000_000_000),
@@ -152,6 +161,15 @@ impl Speeds {
         Self::TABLE
             .iter()
             .find(|(s, ..)| self.0 & s.0 != 0)
+            .map_or(Speeds::NONE, |(s, ..)| *s)
+    }
+
+    /// The smallest speed of the set; `NONE` if there is none.
+    #[must_use]
+    pub fn smallest(self) -> Speeds {
+        Self::TABLE
+            .iter()
+            .rfind(|(s, ..)| self.0 & s.0 != 0)
             .map_or(Speeds::NONE, |(s, ..)| *s)
     }
 

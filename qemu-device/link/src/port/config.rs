@@ -27,8 +27,7 @@ pub struct PortConfig {
     pub widths: Widths,
     /// Speeds supported, and enabled at first.
     pub speeds: Speeds,
-    /// Largest MTU; the first neighbour MTU is 256 bytes at reset as the specification has it for
-    /// ports that nobody has set up, see [`crate::Port::set_mtu`].
+    /// Largest MTU (MTUCap).
     pub mtu_cap: Mtu,
     /// Data lanes supported: 1, 2, 4, 8 or 15 (PortInfo VLCap 1 to 5).
     pub data_vls: u8,

@@ -1,21 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The link layer of one port.
 
+mod check;
 mod config;
+mod flow;
+mod manage;
+mod rx;
+mod tx;
+
+#[cfg(test)]
+mod tests;
 
 pub use config::{PortConfig, PortEvent, Role, RxPacket, Seal, TxStall};
 
 use std::collections::VecDeque;
 
-use ochre_wire::{Lid, Mtu, Sl, Vl};
+use ochre_wire::{FlowControl, Lid, Mtu, Vl};
 
 use crate::arbiter::VlArbitration;
-use crate::cable::Cable;
-use crate::capture::Tap;
+use crate::cable::{Cable, Frame, Presence, Wake};
+use crate::capture::{Content, Direction, Tap};
 use crate::counters::Counters;
-use crate::rate::{Speeds, Widths};
-use crate::state::{PhysState, PortState, StateError};
+use crate::drain::Drain;
+use crate::ring::Ring;
+use crate::state::{PhysState, PortState};
 use crate::time::Time;
+use crate::training::{Outcome, Sequence, Trainer};
+
+use flow::{Flow, Stalls};
+
+/// Events kept for an owner that does not ask for them.
+const EVENTS_MOST: usize = 64;
+/// Default of LocalPhyErrors and OverrunErrors.
+const THRESHOLD: u8 = 8;
 
 /// One port on a cable. See the crate's documentation for a round of use.
 ///
@@ -28,320 +45,350 @@ pub struct Port<C: Cable> {
     events: VecDeque<PortEvent>,
     arbitration: VlArbitration,
     tap: Option<Tap>,
+
+    trainer: Trainer,
+    seen: Presence,
+    phys_told: PhysState,
+    state: PortState,
+
+    lid: Lid,
+    lmc: u8,
+    mtu: Mtu,
+    operational: u8,
+    sl2vl: [Vl; 16],
+    local_phy_threshold: u8,
+    overrun_threshold: u8,
+    phy_errors: u32,
+
+    flow: Flow,
+    stalls: Stalls,
+    open: Option<tx::Open>,
+    loopback: [Ring; 2],
+
+    current: Option<rx::Current>,
+    rx_lanes: u16,
+    drain: Option<Drain>,
+    held: [Ring; 16],
+    held_lanes: u16,
+    held_vl15: usize,
+    loopback_turn: bool,
 }
 
 impl<C: Cable> Port<C> {
     /// A port that is Down and Polling. Values of `config` out of range are brought into range.
-    pub fn new(config: PortConfig, cable: C) -> Self {
+    pub fn new(mut config: PortConfig, cable: C) -> Self {
+        config.vl_buffer = config.vl_buffer.clamp(8 << 10, 128 << 10);
+        config.data_vls = manage::lanes_at_most(config.data_vls, 15);
+        config.loopback_buffer = config.loopback_buffer.clamp(32 << 10, 64 << 20);
+        let trainer = Trainer::new(config.widths, config.speeds, config.seed);
         Port {
-            config,
             cable,
             now: Time::ZERO,
             counters: Counters::default(),
             events: VecDeque::new(),
             arbitration: VlArbitration::default(),
             tap: None,
+            phys_told: trainer.phys(),
+            trainer,
+            seen: Presence::default(),
+            state: PortState::Down,
+            lid: Lid::RESERVED,
+            lmc: 0,
+            mtu: Mtu::Mtu256.min(config.mtu_cap),
+            operational: 1,
+            sl2vl: [Vl::VL0; 16],
+            local_phy_threshold: THRESHOLD,
+            overrun_threshold: THRESHOLD,
+            phy_errors: 0,
+            flow: Flow::new(config.vl_buffer, config.fc_refresh, config.fc_watchdog),
+            stalls: Stalls::default(),
+            open: None,
+            loopback: [Ring::new(config.loopback_buffer), Ring::new(32 << 10)],
+            current: None,
+            rx_lanes: u16::MAX,
+            drain: None,
+            held: core::array::from_fn(|_| Ring::new(2 * config.vl_buffer + (16 << 10))),
+            held_lanes: 0,
+            held_vl15: 0,
+            loopback_turn: false,
+            config,
         }
     }
 
     /// Does what is due at `now`: the cable's connection, training, link packets, timers. Cheap when
     /// nothing is due; to be called on every wake-up and doorbell before anything else.
     pub fn poll(&mut self, now: Time) {
-        self.now = now;
-        unimplemented!()
+        self.now = self.now.max(now);
+        let now = self.now;
+        self.cable.poll(now);
+        self.look_at_presence();
+        if self.trainer.next_deadline().is_some_and(|t| now >= t) {
+            let o = self.trainer.on_time(now);
+            self.link_outcome(o);
+        }
+        self.take_link_frames();
+        if self.trainer.is_up() && self.flow.next_deadline().is_some_and(|t| now >= t) {
+            let silent = self.flow.on_time(now, self.operational);
+            if silent {
+                self.recover();
+            }
+        }
+        if self.stalls.any() {
+            self.flow.due |= self.stalls.on_time(now);
+            if self.stalls.wait_for_space() && self.has_space() {
+                self.stalls.space_found(now, &mut self.counters);
+            }
+        }
+        self.counters.symbol_errors += u64::from(self.cable.take_symbol_errors());
+        if self.send_link_frames() {
+            self.cable.flush();
+        }
     }
 
     /// When [`Port::poll`] has to be called even if nothing arrives.
     pub fn next_deadline(&self) -> Option<Time> {
-        unimplemented!()
+        let mut t = Time::earliest(self.cable.next_deadline(), self.trainer.next_deadline());
+        if self.trainer.is_up() {
+            t = Time::earliest(t, self.flow.next_deadline());
+        }
+        t = Time::earliest(t, self.stalls.next_deadline());
+        if let Some(drain) = &self.drain {
+            let waits = self.held_lanes & self.rx_lanes & !(1 << 15) != 0
+                || !self.loopback[tx::LOOPBACK_DATA].is_empty();
+            if waits {
+                t = Time::earliest(t, Some(drain.opens_at()));
+            }
+        }
+        t
     }
 
-    /// The oldest event not yet taken.
+    /// The oldest event not yet taken; of more than 64 the oldest are lost.
     pub fn poll_event(&mut self) -> Option<PortEvent> {
         self.events.pop_front()
     }
 
     /// Publishes what was sent and released, and wakes the peer if it sleeps. Once per batch.
     pub fn flush(&mut self) {
-        unimplemented!()
+        self.send_link_frames();
+        self.cable.flush();
     }
 
     /// Before sleeping: `false` if there is something to do (poll and receive again), else the cable
-    /// will wake this end. Flushes first.
+    /// will wake this end. Flushes first, the capture too.
     pub fn arm(&mut self) -> bool {
-        unimplemented!()
+        self.send_link_frames();
+        if let Some(tap) = &self.tap {
+            tap.capture.flush_if_old(self.now);
+        }
+        let wake = if self.stalls.any() {
+            Wake::All
+        } else {
+            Wake::Packets
+        };
+        let idle = self.cable.arm(wake);
+        idle && !self.work_inside()
     }
 
-    // Sending.
-
-    /// A slot of `bytes` bytes (whole packet, LRH to VCRC) for a packet on lane `vl` to `dlid`. The
-    /// caller writes the packet there and calls [`Port::tx_commit`]; a slot that is not committed is
-    /// given up by the next `tx_begin` or [`Port::tx_abort`]. If `dlid` is a unicast LID of this
-    /// port, the slot is in the loopback buffer.
-    pub fn tx_begin(&mut self, vl: Vl, dlid: Lid, bytes: usize) -> Result<&mut [u8], TxStall> {
-        let _ = (vl, dlid, bytes);
-        unimplemented!()
+    fn event(&mut self, event: PortEvent) {
+        if self.events.len() == EVENTS_MOST {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 
-    /// As [`Port::tx_begin`] with the loopback buffer whatever the DLID: the copy of a multicast
-    /// packet that the own port is to get.
-    pub fn tx_begin_loopback(&mut self, vl: Vl, bytes: usize) -> Result<&mut [u8], TxStall> {
-        let _ = (vl, bytes);
-        unimplemented!()
+    fn look_at_presence(&mut self) {
+        let presence = self.cable.presence();
+        if presence == self.seen {
+            return;
+        }
+        let (was, is) = (self.seen.up, presence.up);
+        self.seen = presence;
+        if was {
+            let o = self.trainer.presence(false, self.now);
+            self.link_outcome(o);
+        }
+        if is {
+            let o = self.trainer.presence(true, self.now);
+            self.link_outcome(o);
+        }
     }
 
-    /// The slot of the last [`Port::tx_begin`], until it is committed; else empty.
-    pub fn tx_slot(&mut self) -> &mut [u8] {
-        unimplemented!()
+    /// Follows what training did, and tells the owner about physical states.
+    fn link_outcome(&mut self, outcome: Option<Outcome>) {
+        match outcome {
+            Some(Outcome::Up) => {
+                self.flow.reset(Some(self.now), self.operational);
+                self.phy_errors = 0;
+                self.tell_phys();
+                self.enter(PortState::Initialize);
+            }
+            Some(Outcome::Lost) => {
+                self.counters.link_downed += 1;
+                self.link_lost();
+            }
+            Some(Outcome::Recovered) => {
+                self.counters.link_error_recovery += 1;
+                self.phy_errors = 0;
+                self.flow.all_due(self.operational);
+            }
+            Some(Outcome::NoCommonRate(peer_widths, peer_speeds)) => {
+                self.event(PortEvent::NoCommonRate {
+                    peer_widths,
+                    peer_speeds,
+                });
+            }
+            Some(Outcome::Recovering) | None => {}
+        }
+        self.tell_phys();
     }
 
-    /// Sends the packet in the slot: VCRC if asked for, credits, counters, capture. The LRH in the
-    /// slot must have the lane and the length that `tx_begin` was told; both are written again here.
-    /// Visible to the peer after [`Port::flush`].
-    pub fn tx_commit(&mut self, seal: Seal) {
-        let _ = seal;
-        unimplemented!()
+    fn link_lost(&mut self) {
+        self.flow.reset(None, 0);
+        self.stalls.clear(self.now, &mut self.counters);
+        self.open = None;
+        self.current = None;
+        self.loopback.iter_mut().for_each(Ring::clear);
+        self.held.iter_mut().for_each(Ring::clear);
+        self.held_lanes = 0;
+        self.held_vl15 = 0;
+        self.tell_phys();
+        self.enter(PortState::Down);
     }
 
-    /// Gives the slot up; nothing is sent.
-    pub fn tx_abort(&mut self) {
-        unimplemented!()
+    fn tell_phys(&mut self) {
+        let (from, to) = (self.phys_told, self.trainer.phys());
+        if from != to {
+            self.phys_told = to;
+            self.event(PortEvent::Phys { from, to });
+        }
     }
 
-    /// Whether a packet of `bytes` bytes may be sent on `vl` as far as state and credits go.
-    pub fn can_send(&self, vl: Vl, bytes: usize) -> bool {
-        let _ = (vl, bytes);
-        unimplemented!()
+    fn enter(&mut self, to: PortState) {
+        let from = self.state;
+        if from != to {
+            self.state = to;
+            if self.trainer.is_up() {
+                self.flow.all_due(self.operational);
+            }
+            self.event(PortEvent::State { from, to });
+        }
     }
 
-    /// Of the lanes in `ready` (bit n: lane n has a packet to send) the one whose turn it is by the
-    /// arbitration tables and the credits; VL15 first. `bytes` of the next packet are charged when it
-    /// is committed.
-    pub fn arbitrate(&mut self, ready: u16) -> Option<Vl> {
-        let _ = ready;
-        unimplemented!()
+    fn recover(&mut self) {
+        let o = self.trainer.recover(self.now);
+        self.link_outcome(o);
     }
 
-    /// Lanes (bits) that refused a packet since the last call and would take it now.
-    pub fn take_unstalled(&mut self) -> u16 {
-        unimplemented!()
+    /// A damaged packet; too many of them make the link recover.
+    fn phy_error(&mut self) {
+        self.phy_errors += 1;
+        if self.phy_errors > u32::from(self.local_phy_threshold) {
+            self.phy_errors = 0;
+            self.counters.local_link_integrity_errors += 1;
+            self.recover();
+        }
     }
 
-    /// The owner no longer has a packet waiting on the stalled lanes in `lanes` (bits): their wait
-    /// ends for PortXmitWait.
-    pub fn forget_stall(&mut self, lanes: u16) {
-        let _ = lanes;
-        unimplemented!()
+    /// Takes in training sequences and link packets that are next on the cable.
+    fn take_link_frames(&mut self) {
+        while !self.current_on_cable() {
+            match self.cable.rx_next() {
+                Some((frame @ (Frame::Training | Frame::Link), _)) => self.take_link_frame(frame),
+                _ => break,
+            }
+        }
     }
 
-    /// Counts `packets` packets that the owner threw away instead of sending them (PortXmitDiscards).
-    pub fn discard(&mut self, packets: u64) {
-        self.counters.xmit_discards += packets;
+    /// Takes in the training sequence or link packet that is next on the cable.
+    fn take_link_frame(&mut self, frame: Frame) {
+        let bytes = self.cable.rx_bytes();
+        if frame == Frame::Training {
+            let sequence = Sequence::read(bytes);
+            self.cable.rx_release();
+            match sequence {
+                Some(s) => {
+                    for o in self.trainer.on_sequence(s, self.now).into_iter().flatten() {
+                        self.link_outcome(Some(o));
+                    }
+                    self.tell_phys();
+                }
+                None => self.counters.symbol_errors += 1,
+            }
+            return;
+        }
+        if let Some(tap) = &self.tap {
+            tap.record(self.now, Content::Link, Direction::Received, bytes);
+        }
+        let packet: Option<&[u8; FlowControl::LEN]> = bytes.try_into().ok();
+        let crc = self.config.crc;
+        let fc = packet.and_then(|p| {
+            if crc {
+                FlowControl::read(p)
+            } else {
+                Some(FlowControl::read_unchecked(p))
+            }
+        });
+        self.cable.rx_release();
+        if !self.trainer.is_up() {
+            return;
+        }
+        let Some(fc) = fc else {
+            self.counters.rcv_errors += 1;
+            self.phy_error();
+            return;
+        };
+        let most = flow::most_blocks(self.mtu);
+        if !self.flow.receive(&fc, most, self.now) {
+            self.counters.rcv_errors += 1;
+            return;
+        }
+        self.counters.fc_received += 1;
+        if let Some(tx) = self.flow.tx.get(fc.vl.index()) {
+            self.stalls
+                .credits_changed(fc.vl, tx, self.now, &mut self.counters);
+        }
     }
 
-    // Receiving.
-
-    /// The next packet that has passed all checks of the link layer, if there is one. It stays
-    /// current, and every call returns it again, until [`Port::rx_done`]; sending in between is fine.
-    pub fn rx(&mut self) -> Option<RxPacket> {
-        unimplemented!()
-    }
-
-    /// The bytes of the current packet, LRH to VCRC; empty if there is none. They may lie in memory
-    /// that a misbehaving peer still writes: read each field once.
-    pub fn rx_bytes(&self) -> &[u8] {
-        unimplemented!()
-    }
-
-    /// Done with the current packet: frees its buffer and returns its credits.
-    pub fn rx_done(&mut self) {
-        unimplemented!()
-    }
-
-    /// Lanes (bits) from which [`Port::rx`] may take packets; all at first. Packets of other data
-    /// lanes wait in their receive buffers without returning credits; VL15 packets beyond the VL15
-    /// buffer are dropped and counted.
-    pub fn set_rx_lanes(&mut self, lanes: u16) {
-        let _ = lanes;
-        unimplemented!()
-    }
-
-    /// Lets [`Port::rx`] take at most this many bytes per second from the data lanes; `None` any.
-    /// Credits return as slowly, so the sender waits; nothing is dropped, VL15 is not touched.
-    pub fn set_drain_rate(&mut self, bytes_per_second: Option<u64>) {
-        let _ = bytes_per_second;
-        unimplemented!()
-    }
-
-    // Management.
-
-    /// Logical state.
-    pub fn state(&self) -> PortState {
-        unimplemented!()
-    }
-
-    /// Physical state.
-    pub fn phys_state(&self) -> PhysState {
-        unimplemented!()
-    }
-
-    /// Set(PortInfo) of PortState: `Down`, `Armed` or `Active`. `Down` takes the link down; the port
-    /// then goes on in its [`Port::set_down_default`] state.
-    pub fn set_state(&mut self, state: PortState) -> Result<(), StateError> {
-        let _ = state;
-        unimplemented!()
-    }
-
-    /// Set(PortInfo) of PortPhysicalState: `Sleep`, `Polling` or `Disabled` (others are ignored).
-    /// Takes the link down; `Polling` trains anew.
-    pub fn set_phys_state(&mut self, state: PhysState) {
-        let _ = state;
-        unimplemented!()
-    }
-
-    /// State after the link went down: `Sleep` or `Polling` (LinkDownDefaultState; others are ignored).
-    pub fn set_down_default(&mut self, state: PhysState) {
-        let _ = state;
-        unimplemented!()
-    }
-
-    /// LinkDownDefaultState.
-    pub fn down_default(&self) -> PhysState {
-        unimplemented!()
-    }
-
-    /// What the port was made with.
-    pub fn config(&self) -> &PortConfig {
-        &self.config
-    }
-
-    /// Widths enabled; takes effect at the next training.
-    pub fn set_widths_enabled(&mut self, widths: Widths) {
-        let _ = widths;
-        unimplemented!()
-    }
-
-    /// Widths enabled.
-    pub fn widths_enabled(&self) -> Widths {
-        unimplemented!()
-    }
-
-    /// Width in use; the smallest supported while the link is down.
-    pub fn width_active(&self) -> Widths {
-        unimplemented!()
-    }
-
-    /// Speeds enabled; takes effect at the next training.
-    pub fn set_speeds_enabled(&mut self, speeds: Speeds) {
-        let _ = speeds;
-        unimplemented!()
-    }
-
-    /// Speeds enabled.
-    pub fn speeds_enabled(&self) -> Speeds {
-        unimplemented!()
-    }
-
-    /// Speed in use; the smallest supported while the link is down.
-    pub fn speed_active(&self) -> Speeds {
-        unimplemented!()
-    }
-
-    /// Base LID and LID mask control (0 to 7) of the port.
-    pub fn set_lid(&mut self, lid: Lid, lmc: u8) {
-        let _ = (lid, lmc);
-        unimplemented!()
-    }
-
-    /// Base LID; 0 before a subnet manager sets one.
-    pub fn lid(&self) -> Lid {
-        unimplemented!()
-    }
-
-    /// LID mask control.
-    pub fn lmc(&self) -> u8 {
-        unimplemented!()
-    }
-
-    /// NeighborMTU: the largest payload sent and received; at most the capability.
-    pub fn set_mtu(&mut self, mtu: Mtu) {
-        let _ = mtu;
-        unimplemented!()
-    }
-
-    /// NeighborMTU.
-    pub fn mtu(&self) -> Mtu {
-        unimplemented!()
-    }
-
-    /// OperationalVLs as a number of data lanes (1, 2, 4, 8 or 15, at most the capability; others are
-    /// ignored). Newly operational lanes start with the peer's next flow control packet.
-    pub fn set_operational_vls(&mut self, data_vls: u8) {
-        let _ = data_vls;
-        unimplemented!()
-    }
-
-    /// Number of data lanes in operation.
-    pub fn operational_vls(&self) -> u8 {
-        unimplemented!()
-    }
-
-    /// Lane of service level `sl`; `None` if the mapping says VL15 or a lane that is not operational,
-    /// in which case the packet is to be discarded.
-    pub fn sl_to_vl(&self, sl: Sl) -> Option<Vl> {
-        let _ = sl;
-        unimplemented!()
-    }
-
-    /// SLtoVLMappingTable, indexed by service level.
-    pub fn set_sl2vl(&mut self, table: [Vl; 16]) {
-        let _ = table;
-        unimplemented!()
-    }
-
-    /// SLtoVLMappingTable.
-    pub fn sl2vl(&self) -> &[Vl; 16] {
-        unimplemented!()
-    }
-
-    /// VLArbitrationTable and limit of high priority.
-    pub fn arbitration(&self) -> &VlArbitration {
-        &self.arbitration
-    }
-
-    /// The same to change.
-    pub fn arbitration_mut(&mut self) -> &mut VlArbitration {
-        &mut self.arbitration
-    }
-
-    /// Thresholds of PortInfo: LocalPhyErrors and OverrunErrors, 0 to 15 each.
-    pub fn set_error_thresholds(&mut self, local_phy: u8, overrun: u8) {
-        let _ = (local_phy, overrun);
-        unimplemented!()
-    }
-
-    /// The counters as of now, a wait in progress included.
-    pub fn counters(&mut self) -> &Counters {
-        unimplemented!()
-    }
-
-    /// The counters to reset or to count what the owner saw.
-    pub fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
-    }
-
-    /// Turns the capture on or off.
-    pub fn set_tap(&mut self, tap: Option<Tap>) {
-        self.tap = tap;
-    }
-
-    /// The cable.
-    pub fn cable(&self) -> &C {
-        &self.cable
-    }
-
-    /// The cable, for its descriptors and handlers.
-    pub fn cable_mut(&mut self) -> &mut C {
-        &mut self.cable
+    /// Queues the training sequences and link packets that are due; those that find no space stay
+    /// due. Returns whether anything was queued.
+    fn send_link_frames(&mut self) -> bool {
+        let mut any = false;
+        if self.open.is_some() {
+            // A packet is being written; its slot must not be given up.
+            return false;
+        }
+        while let Some(s) = self.trainer.to_send() {
+            let Ok(slot) = self.cable.tx_reserve(Frame::Training, Sequence::LEN) else {
+                return any;
+            };
+            slot.copy_from_slice(&s.to_bytes());
+            self.cable.tx_commit();
+            self.trainer.sent();
+            any = true;
+        }
+        if self.flow.due == 0 || !self.trainer.is_up() {
+            return any;
+        }
+        for vl in (0..flow::LANES as u8).map(Vl::new) {
+            if self.flow.due & 1 << vl.get() == 0 {
+                continue;
+            }
+            let Ok(slot) = self.cable.tx_reserve(Frame::Link, FlowControl::LEN) else {
+                return any;
+            };
+            self.flow.due &= !(1 << vl.get());
+            let init = self.state == PortState::Initialize;
+            let threshold = self.overrun_threshold;
+            let fc = self.flow.make(vl, init, threshold, &mut self.counters);
+            if let (Some(fc), Some(out)) = (fc, slot.first_chunk_mut()) {
+                fc.write(out);
+                if let Some(tap) = &self.tap {
+                    tap.record(self.now, Content::Link, Direction::Sent, out);
+                }
+                self.cable.tx_commit();
+                any = true;
+            }
+        }
+        any
     }
 }

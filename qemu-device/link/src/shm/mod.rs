@@ -132,7 +132,7 @@ impl Cable for ShmCable {
     fn flush(&mut self) {
         unimplemented!()
     }
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, _wake: crate::cable::Wake) -> bool {
         unimplemented!()
     }
 }
