@@ -123,9 +123,9 @@ enum Action {
     Pair {
         #[command(flatten)]
         boot: Boot,
-        /// Start OpenSM in VM a
+        /// Do not start OpenSM in VM a
         #[arg(long)]
-        subnet: bool,
+        no_subnet: bool,
     },
     /// Run the demonstration and write build/demo/report.json
     Demo {
@@ -178,8 +178,9 @@ fn run(action: Action) -> Result<i32> {
             let lab = boot_aloud(options)?;
             shell::local(lab.vm("a")?)
         }
-        Action::Pair { boot, subnet } => {
+        Action::Pair { boot, no_subnet } => {
             let options = boot.options(2, paths::build("lab")?)?;
+            let subnet = !no_subnet && boot_has_subnet(&options);
             let lab = boot_aloud(options)?;
             control::pair(lab, subnet)
         }
@@ -200,6 +201,11 @@ fn run(action: Action) -> Result<i32> {
         }
         Action::Client(action) => client::run(action),
     }
+}
+
+/// Whether the guests' device is one that a subnet manager brings up.
+fn boot_has_subnet(options: &Options) -> bool {
+    matches!(options.device, Kind::Ochre { .. })
 }
 
 /// Boots a lab and says how long it took.

@@ -4,7 +4,7 @@
 //! virtme-ng's own init spends most of a boot under translation on things that a guest of the lab has
 //! no use for. Its initramfs starts whatever `init=` comes first on the kernel's command line: the
 //! agent, which mounts what programs expect, starts itself once more to serve the host, and reaps what
-//! nobody waits for. Where virtme-ng boots without an initramfs, its init runs and starts the agent.
+//! nobody waits for.
 
 use std::fs;
 use std::io;
@@ -50,7 +50,10 @@ pub(super) fn is_first() -> bool {
 pub(super) fn run() -> io::Result<()> {
     for &(kind, place, options) in MOUNTS {
         let _ = fs::create_dir(place);
-        attach(kind, place, options);
+        // A file system that is a module not loaded yet has no place.
+        if Path::new(place).is_dir() {
+            attach(kind, place, options);
+        }
     }
     for &folder in WRITABLE {
         let scratch = format!("/run/writable{folder}");

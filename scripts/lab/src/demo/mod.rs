@@ -74,7 +74,7 @@ pub fn run(mut options: Options) -> Result<i32> {
          the data arrived {}",
         flow.xmit_wait,
         flow.packets_dropped,
-        if flow.data_ok { "as it was sent" } else { "WRONG" }
+        if flow.data_ok { "as it was sent" } else { "NOT as it was sent" }
     ));
     say(format!("packets:      {}", report.capture));
     say(format!(

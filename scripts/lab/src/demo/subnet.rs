@@ -21,7 +21,12 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// # Errors
 /// When the VM is not up.
 pub fn start(vm: &Vm) -> Result<Program> {
-    start_program(vm, &["opensm", "-f", "/tmp/opensm.log"], false)
+    // It looks at the subnet every two seconds, so that a port that comes back is soon active again.
+    start_program(
+        vm,
+        &["opensm", "--sweep", "2", "-f", "/tmp/opensm.log"],
+        false,
+    )
 }
 
 /// Waits until every port of the lab is active.
