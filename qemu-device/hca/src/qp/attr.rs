@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-//! Attributes of a QP: checked when software gives them, kept in the form that the engines use.
+//! Attributes of a QP, as MODIFY_QP gives them: which are needed, and which values they may have.
 
 use core::mem::offset_of;
 
 use ochre_hw::cmd::qp::ModifyQp;
 use ochre_hw::cmd::Status;
 use ochre_hw::verbs::{access, qp_attr, AddressVector, QpAttr, QpState, QpType, AV_GRH};
-use ochre_wire::{Gid, Grh, Lid, Mtu, Psn, Qpn, Sl};
+use ochre_wire::Mtu;
 
 use super::transition;
+use crate::cmd::CmdError;
 
 /// What attributes are checked against.
 #[derive(Clone, Copy, Debug)]
@@ -17,168 +18,39 @@ pub(crate) struct AttrLimits {
     /// Ports of the device.
     pub(crate) ports: u8,
     /// P_Keys of a port.
-    pub(crate) pkeys: u16,
+    pub(crate) pkeys: usize,
     /// GIDs of a port.
-    pub(crate) gids: u8,
+    pub(crate) gids: usize,
     /// Most READs and atomics that a requester may have outstanding.
     pub(crate) max_rd_atomic: u8,
     /// Most READs and atomics that a responder takes.
     pub(crate) max_dest_rd_atomic: u8,
 }
 
-/// Why MODIFY_QP was refused: the status, and the byte offset in the command's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    /// What the command ends with.
-    pub(crate) status: Status,
-    /// First field at fault, a byte offset in [`ModifyQp`].
-    pub(crate) field: u8,
-}
-
-/// A QP's attributes. All values have passed [`check`].
-#[derive(Clone, Debug)]
-pub(crate) struct Attr {
-    pub(crate) port: u8,
-    pub(crate) pkey_index: u16,
-    pub(crate) access: u32,
-    pub(crate) qkey: u32,
-    pub(crate) mtu: Mtu,
-    pub(crate) dest_qpn: Qpn,
-    pub(crate) rq_psn: Psn,
-    pub(crate) sq_psn: Psn,
-    pub(crate) timeout: u8,
-    pub(crate) retry_count: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) max_rd_atomic: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) sqd_event: bool,
-    pub(crate) av: AddressVector,
-}
-
-impl Default for Attr {
-    fn default() -> Self {
-        Attr {
-            port: 0,
-            pkey_index: 0,
-            access: 0,
-            qkey: 0,
-            mtu: Mtu::Mtu256,
-            dest_qpn: Qpn::default(),
-            rq_psn: Psn::default(),
-            sq_psn: Psn::default(),
-            timeout: 0,
-            retry_count: 0,
-            rnr_retry: 0,
-            min_rnr_timer: 0,
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
-            sqd_event: false,
-            av: AddressVector::default(),
-        }
+/// Takes over the attributes of `from` that `mask` names; they have passed [`check`].
+pub(crate) fn take(to: &mut QpAttr, mask: u32, from: &QpAttr) {
+    macro_rules! take {
+        ($($bit:ident: $field:ident),* $(,)?) => {
+            $( if mask & qp_attr::$bit != 0 { to.$field = from.$field; } )*
+        };
     }
-}
-
-impl Attr {
-    /// Destination of the packets of a connection.
-    pub(crate) fn dlid(&self) -> Lid {
-        Lid(self.av.dlid)
-    }
-
-    /// Service level of a connection.
-    pub(crate) fn sl(&self) -> Sl {
-        Sl::new(self.av.sl)
-    }
-
-    /// The global route header of a connection from `sgid`, if its path has one.
-    pub(crate) fn grh(&self, sgid: Gid) -> Option<Grh> {
-        (self.av.flags & AV_GRH != 0).then(|| {
-            Grh::new(
-                sgid,
-                Gid(self.av.dgid),
-                self.av.traffic_class,
-                self.av.flow_label,
-                self.av.hop_limit,
-            )
-        })
-    }
-
-    /// Takes the attributes of `from` that `mask` names; they have passed [`check`].
-    pub(crate) fn take(&mut self, mask: u32, from: &QpAttr) {
-        let given = |bit| mask & bit != 0;
-        if given(qp_attr::PORT) {
-            self.port = from.port;
-        }
-        if given(qp_attr::PKEY_INDEX) {
-            self.pkey_index = from.pkey_index;
-        }
-        if given(qp_attr::ACCESS_FLAGS) {
-            self.access = from.access;
-        }
-        if given(qp_attr::QKEY) {
-            self.qkey = from.qkey;
-        }
-        if given(qp_attr::AV) {
-            self.av = from.av;
-        }
-        if given(qp_attr::PATH_MTU) {
-            if let Some(mtu) = Mtu::from_code(from.path_mtu) {
-                self.mtu = mtu;
-            }
-        }
-        if given(qp_attr::DEST_QPN) {
-            self.dest_qpn = Qpn::new(from.dest_qpn);
-        }
-        if given(qp_attr::RQ_PSN) {
-            self.rq_psn = Psn::new(from.rq_psn);
-        }
-        if given(qp_attr::SQ_PSN) {
-            self.sq_psn = Psn::new(from.sq_psn);
-        }
-        if given(qp_attr::TIMEOUT) {
-            self.timeout = from.timeout;
-        }
-        if given(qp_attr::RETRY_CNT) {
-            self.retry_count = from.retry_count;
-        }
-        if given(qp_attr::RNR_RETRY) {
-            self.rnr_retry = from.rnr_retry;
-        }
-        if given(qp_attr::MIN_RNR_TIMER) {
-            self.min_rnr_timer = from.min_rnr_timer;
-        }
-        if given(qp_attr::MAX_RD_ATOMIC) {
-            self.max_rd_atomic = from.max_rd_atomic;
-        }
-        if given(qp_attr::MAX_DEST_RD_ATOMIC) {
-            self.max_dest_rd_atomic = from.max_dest_rd_atomic;
-        }
-        if given(qp_attr::EN_SQD_ASYNC_NOTIFY) {
-            self.sqd_event = from.sqd_event != 0;
-        }
-    }
-
-    /// The attributes as QUERY_QP gives them. State, PSNs and draining are the caller's.
-    pub(crate) fn give(&self) -> QpAttr {
-        QpAttr {
-            path_mtu: self.mtu.code(),
-            sqd_event: u8::from(self.sqd_event),
-            qkey: self.qkey,
-            rq_psn: self.rq_psn.get(),
-            sq_psn: self.sq_psn.get(),
-            dest_qpn: self.dest_qpn.get(),
-            access: self.access,
-            pkey_index: self.pkey_index,
-            port: self.port,
-            timeout: self.timeout,
-            retry_count: self.retry_count,
-            rnr_retry: self.rnr_retry,
-            min_rnr_timer: self.min_rnr_timer,
-            max_rd_atomic: self.max_rd_atomic,
-            max_dest_rd_atomic: self.max_dest_rd_atomic,
-            av: self.av,
-            ..QpAttr::default()
-        }
+    take! {
+        EN_SQD_ASYNC_NOTIFY: sqd_event,
+        ACCESS_FLAGS: access,
+        PKEY_INDEX: pkey_index,
+        PORT: port,
+        QKEY: qkey,
+        AV: av,
+        PATH_MTU: path_mtu,
+        TIMEOUT: timeout,
+        RETRY_CNT: retry_count,
+        RNR_RETRY: rnr_retry,
+        RQ_PSN: rq_psn,
+        MAX_RD_ATOMIC: max_rd_atomic,
+        MIN_RNR_TIMER: min_rnr_timer,
+        SQ_PSN: sq_psn,
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic,
+        DEST_QPN: dest_qpn,
     }
 }
 
@@ -193,18 +65,12 @@ macro_rules! at {
 
 const MASK_AT: usize = offset_of!(ModifyQp, mask);
 
-fn bad(field: usize) -> Refused {
-    Refused {
-        status: Status::BadParameter,
-        field: u8::try_from(field).unwrap_or(u8::MAX),
-    }
+fn bad(field: usize) -> CmdError {
+    CmdError::parameter(field)
 }
 
-fn bad_state(field: usize) -> Refused {
-    Refused {
-        status: Status::BadState,
-        ..bad(field)
-    }
+fn bad_state(field: usize) -> CmdError {
+    CmdError::new(Status::BadState, field)
 }
 
 /// Where the attribute of one mask bit lies.
@@ -239,7 +105,7 @@ pub(crate) fn check(
     mask: u32,
     attr: &QpAttr,
     limits: &AttrLimits,
-) -> Result<QpState, Refused> {
+) -> Result<QpState, CmdError> {
     if mask & !qp_attr::ALL != 0 {
         return Err(bad(MASK_AT));
     }
@@ -263,10 +129,20 @@ pub(crate) fn check(
         return Err(bad(field_of(1 << surplus.trailing_zeros())));
     }
     check_values(mask, attr, limits)?;
+    let reserved = [
+        (attr.reserved0 == [0; 14], at!(reserved0)),
+        (attr.reserved1 == [0; 24], at!(reserved1)),
+        (attr.reserved2 == [0; 24], at!(reserved2)),
+    ];
+    for (is_zero, field) in reserved {
+        if !is_zero {
+            return Err(bad(field));
+        }
+    }
     Ok(next)
 }
 
-fn check_values(mask: u32, attr: &QpAttr, limits: &AttrLimits) -> Result<(), Refused> {
+fn check_values(mask: u32, attr: &QpAttr, limits: &AttrLimits) -> Result<(), CmdError> {
     let given = |bit| mask & bit != 0;
     let is = |good: bool, field: usize| if good { Ok(()) } else { Err(bad(field)) };
     let port_ok = |port: u8| (1..=limits.ports).contains(&port);
@@ -275,7 +151,7 @@ fn check_values(mask: u32, attr: &QpAttr, limits: &AttrLimits) -> Result<(), Ref
         is(port_ok(attr.port), at!(port))?;
     }
     if given(qp_attr::PKEY_INDEX) {
-        is(attr.pkey_index < limits.pkeys, at!(pkey_index))?;
+        is(usize::from(attr.pkey_index) < limits.pkeys, at!(pkey_index))?;
     }
     if given(qp_attr::ACCESS_FLAGS) {
         // LOCAL_WRITE has no meaning for a QP, but software customarily sets it.
@@ -307,7 +183,10 @@ fn check_values(mask: u32, attr: &QpAttr, limits: &AttrLimits) -> Result<(), Ref
         is(attr.min_rnr_timer < 32, at!(min_rnr_timer))?;
     }
     if given(qp_attr::MAX_RD_ATOMIC) {
-        is(attr.max_rd_atomic <= limits.max_rd_atomic, at!(max_rd_atomic))?;
+        is(
+            attr.max_rd_atomic <= limits.max_rd_atomic,
+            at!(max_rd_atomic),
+        )?;
     }
     if given(qp_attr::MAX_DEST_RD_ATOMIC) {
         let most = limits.max_dest_rd_atomic;
@@ -321,7 +200,10 @@ fn check_values(mask: u32, attr: &QpAttr, limits: &AttrLimits) -> Result<(), Ref
         is(av.src_path_bits < 128, at!(av.src_path_bits))?;
         is(port_ok(av.port), at!(av.port))?;
         is(av.flags & !AV_GRH == 0, at!(av.flags))?;
-        is(!grh || av.sgid_index < limits.gids, at!(av.sgid_index))?;
+        is(
+            !grh || usize::from(av.sgid_index) < limits.gids,
+            at!(av.sgid_index),
+        )?;
         is(!grh || av.flow_label >> 20 == 0, at!(av.flow_label))?;
         is(av.reserved == [0; 2], at!(av.reserved))?;
     }
@@ -352,7 +234,7 @@ mod tests {
         (rule.required | qp_attr::STATE, attr)
     }
 
-    fn try_rtr(change: impl FnOnce(&mut u32, &mut QpAttr)) -> Result<QpState, Refused> {
+    fn try_rtr(change: impl FnOnce(&mut u32, &mut QpAttr)) -> Result<QpState, CmdError> {
         let (mut mask, mut attr) = to_rtr();
         change(&mut mask, &mut attr);
         check(QpType::Rc, QpState::Init, mask, &attr, &LIMITS)
@@ -367,9 +249,12 @@ mod tests {
 
     #[test]
     fn each_bad_field_is_named() {
-        let field = |r: Result<QpState, Refused>| r.unwrap_err();
+        let field = |r: Result<QpState, CmdError>| r.unwrap_err();
         assert_eq!(field(try_rtr(|m, _| *m &= !qp_attr::AV)), bad(at!(av)));
-        assert_eq!(field(try_rtr(|m, _| *m |= qp_attr::TIMEOUT)), bad(at!(timeout)));
+        assert_eq!(
+            field(try_rtr(|m, _| *m |= qp_attr::TIMEOUT)),
+            bad(at!(timeout))
+        );
         assert_eq!(field(try_rtr(|m, _| *m |= 1 << 30)), bad(MASK_AT));
         assert_eq!(field(try_rtr(|_, a| a.path_mtu = 6)), bad(at!(path_mtu)));
         assert_eq!(field(try_rtr(|_, a| a.rq_psn = 1 << 24)), bad(at!(rq_psn)));
@@ -389,12 +274,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_given_back() {
+    fn only_what_the_mask_names_is_taken() {
         let (mask, attr) = to_rtr();
-        let mut kept = Attr::default();
-        kept.take(mask, &attr);
-        let back = kept.give();
-        assert_eq!(back.path_mtu, attr.path_mtu);
-        assert_eq!(back.av, attr.av);
+        let mut kept = QpAttr {
+            retry_count: 3,
+            ..QpAttr::default()
+        };
+        take(&mut kept, mask, &attr);
+        assert_eq!(kept.path_mtu, attr.path_mtu);
+        assert_eq!(kept.av, attr.av);
+        assert_eq!(kept.retry_count, 3);
     }
 }

@@ -125,8 +125,17 @@ mod tests {
     #[test]
     fn every_type_goes_up_step_by_step_and_never_skips_one() {
         for &kind in QpType::ALL {
-            for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts), (Rts, Sqd), (Sqd, Rts)] {
-                assert!(attributes(kind, from, to).is_some(), "{kind:?} {from:?} {to:?}");
+            for (from, to) in [
+                (Reset, Init),
+                (Init, Rtr),
+                (Rtr, Rts),
+                (Rts, Sqd),
+                (Sqd, Rts),
+            ] {
+                assert!(
+                    attributes(kind, from, to).is_some(),
+                    "{kind:?} {from:?} {to:?}"
+                );
             }
             for (from, to) in [
                 (Reset, Rtr),
@@ -139,7 +148,10 @@ mod tests {
                 (Error, Init),
                 (Rtr, Rtr),
             ] {
-                assert!(attributes(kind, from, to).is_none(), "{kind:?} {from:?} {to:?}");
+                assert!(
+                    attributes(kind, from, to).is_none(),
+                    "{kind:?} {from:?} {to:?}"
+                );
             }
         }
     }

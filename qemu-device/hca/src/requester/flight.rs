@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-//! The send work requests under way, in order, with their scatter/gather elements.
+//! The send work requests under way, in order, with their scatter/gather elements or inline data.
 //!
 //! A request enters when its slot is read and leaves when it completes; what a retry needs is kept
 //! here, so that no slot is read twice. Places are reused; memory is taken only while more requests
@@ -14,16 +14,13 @@ use crate::mem::SgData;
 /// Most requests under way on one QP.
 pub(crate) const MAX_FLIGHT: usize = 1024;
 
-/// An element as it stands in a slot.
-type RawSge = [u8; Sge::SIZE];
-
 /// Requests under way: a queue with access by position.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     /// A power of 2 of places, or none.
     works: Vec<Option<Work>>,
-    /// `per_work` elements for each place.
-    elements: Vec<RawSge>,
+    /// `per_work` bytes for each place: elements as they stood in the slot, or inline data.
+    data: Vec<u8>,
     per_work: usize,
     /// Number of the first request; its place is this modulo the places.
     head: usize,
@@ -31,7 +28,7 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// An empty queue for requests with at most `per_work` elements each.
+    /// An empty queue for requests with at most `per_work` bytes of elements or inline data each.
     pub(crate) fn new(per_work: usize) -> Self {
         Flight {
             per_work,
@@ -42,11 +39,6 @@ impl Flight {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     #[inline]
@@ -78,26 +70,30 @@ impl Flight {
         self.works.get_mut(place)?.as_mut()
     }
 
-    /// The elements of the request at `position`, empty ones left out.
+    /// The data of the request at `position`.
     #[inline]
-    pub(crate) fn elements(&self, position: usize) -> SgData<'_> {
-        let count = self.get(position).map_or(0, |w| usize::from(w.num_sge));
+    pub(crate) fn data(&self, position: usize) -> SgData<'_> {
+        let (bytes, inline) = self.get(position).map_or((0, false), data_bytes);
         let from = self.place(position) * self.per_work;
-        let elements = self.elements.get(from..from + count).unwrap_or(&[]);
-        SgData::Elements(elements.as_flattened())
+        let bytes = self.data.get(from..from + bytes).unwrap_or(&[]);
+        if inline {
+            SgData::Inline(bytes)
+        } else {
+            SgData::Elements(bytes)
+        }
     }
 
-    /// Adds a request at the end with its elements as they stood in its slot, `num_sge` of them. The
+    /// Adds a request at the end with its elements or inline data as they stood in its slot. The
     /// caller has seen that the queue is not full.
-    pub(crate) fn push(&mut self, work: Work, elements: &[u8]) {
+    pub(crate) fn push(&mut self, work: Work, data: &[u8]) {
         if self.len == self.works.len() {
             self.grow();
         }
         let place = self.place(self.len);
         let from = place * self.per_work;
-        let rooms = self.elements.iter_mut().skip(from).take(self.per_work);
-        for (room, element) in rooms.zip(elements.chunks_exact(Sge::SIZE)) {
-            room.copy_from_slice(element);
+        let room = self.data.get_mut(from..from + data.len());
+        if let Some(room) = room {
+            room.copy_from_slice(data);
         }
         if let Some(slot) = self.works.get_mut(place) {
             *slot = Some(work);
@@ -118,19 +114,36 @@ impl Flight {
         work
     }
 
+    /// Forgets all requests; the places stay.
+    pub(crate) fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+
     fn grow(&mut self) {
         let places = (self.works.len() * 2).max(4);
         let mut works = vec![None; places];
-        let mut elements = vec![[0; Sge::SIZE]; places * self.per_work];
+        let mut data = vec![0; places * self.per_work];
         for position in 0..self.len {
-            let (from, to) = (self.place(position), self.head.wrapping_add(position) & (places - 1));
+            let (from, to) = (
+                self.place(position),
+                self.head.wrapping_add(position) & (places - 1),
+            );
             works[to] = self.works[from];
             let (from, to) = (from * self.per_work, to * self.per_work);
-            elements[to..to + self.per_work]
-                .copy_from_slice(&self.elements[from..from + self.per_work]);
+            data[to..to + self.per_work].copy_from_slice(&self.data[from..from + self.per_work]);
         }
         self.works = works;
-        self.elements = elements;
+        self.data = data;
+    }
+}
+
+/// Bytes of the data that a request brought in its slot, and whether they are inline.
+#[inline]
+fn data_bytes(work: &Work) -> (usize, bool) {
+    if work.is_inline() {
+        (work.len as usize, true)
+    } else {
+        (usize::from(work.num_sge) * Sge::SIZE, false)
     }
 }
 
@@ -163,7 +176,7 @@ mod tests {
 
     #[test]
     fn requests_keep_their_elements_while_the_queue_grows_and_wraps() {
-        let mut flight = Flight::new(3);
+        let mut flight = Flight::new(3 * Sge::SIZE);
         let mut next = 0u64;
         let mut first = 0u64;
         for round in 0..200usize {
@@ -177,7 +190,7 @@ mod tests {
             for position in 0..flight.len() {
                 let id = first + position as u64;
                 assert_eq!(flight.get(position).unwrap().wr_id, id);
-                let SgData::Elements(bytes) = flight.elements(position) else {
+                let SgData::Elements(bytes) = flight.data(position) else {
                     panic!("elements are elements");
                 };
                 assert_eq!(bytes, vec![id as u8; (id % 4) as usize * Sge::SIZE]);

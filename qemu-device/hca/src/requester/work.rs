@@ -4,8 +4,8 @@
 
 use ochre_hw::cqe::{CqeOpcode, CqeStatus};
 use ochre_hw::verbs::QpType;
-use ochre_hw::wqe::{SendOpcode, SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED};
 use ochre_hw::wqe::Sge;
+use ochre_hw::wqe::{SendOpcode, SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED};
 use ochre_wire::Psn;
 
 use crate::mem::SgData;

@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 
 use ochre_wire::{Psn, Syndrome};
 
+/// Most replies that wait.
+const MAX_QUEUED: usize = 1024;
+
 /// A READ response, sent packet by packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadReply {
@@ -64,6 +67,12 @@ impl Replies {
         self.queue.is_empty()
     }
 
+    /// Whether so much waits that no more is taken: only a peer that ignores the limits comes here.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() >= MAX_QUEUED
+    }
+
     /// READs and atomics whose replies are not sent completely.
     #[inline]
     pub(crate) fn resources(&self) -> usize {
@@ -91,10 +100,12 @@ impl Replies {
     pub(crate) fn ack(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         let reply = Reply::Ack { psn, syndrome, msn };
         match self.queue.back_mut() {
-            Some(last @ Reply::Ack {
-                syndrome: Syndrome::Ack { .. },
-                ..
-            }) => *last = reply,
+            Some(
+                last @ Reply::Ack {
+                    syndrome: Syndrome::Ack { .. },
+                    ..
+                },
+            ) => *last = reply,
             _ => self.queue.push_back(reply),
         }
     }
@@ -102,6 +113,11 @@ impl Replies {
     /// Adds the response to a new READ.
     pub(crate) fn read(&mut self, read: ReadReply) {
         self.drop_covered_ack();
+        self.repeat_read(read);
+    }
+
+    /// Adds the response to a READ that was answered before.
+    pub(crate) fn repeat_read(&mut self, read: ReadReply) {
         self.resources += 1;
         self.queue.push_back(Reply::Read(read));
     }
@@ -211,7 +227,13 @@ mod tests {
         let mut r = Replies::default();
         r.ack(Psn::new(1), Syndrome::RnrNak { timer: 1 }, 1);
         r.ack(Psn::new(0), ACK, 1);
-        assert!(matches!(r.front(), Some(Reply::Ack { syndrome: Syndrome::RnrNak { .. }, .. })));
+        assert!(matches!(
+            r.front(),
+            Some(Reply::Ack {
+                syndrome: Syndrome::RnrNak { .. },
+                ..
+            })
+        ));
     }
 
     #[test]
@@ -224,7 +246,9 @@ mod tests {
         assert!(r.rewind_read(Psn::new(0xff_fffe).add(6)));
         assert!(matches!(r.front(), Some(Reply::Read(read)) if read.sent == 5));
         assert!(r.rewind_read(Psn::new(0)));
-        assert!(matches!(r.front(), Some(Reply::Read(read)) if read.sent == 2 && read.begun_at == 2));
+        assert!(
+            matches!(r.front(), Some(Reply::Read(read)) if read.sent == 2 && read.begun_at == 2)
+        );
         assert!(!r.rewind_read(Psn::new(6)));
         assert!(!r.rewind_read(Psn::new(0xff_fffd)));
     }

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What the tests of the firmware share.
+#![allow(dead_code)] // each test uses a part
+
+pub mod guest;
+pub mod host;
+
+use ochre_hca::memory::Memory;
+use ochre_hca::Dma;
