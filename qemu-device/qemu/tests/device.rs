@@ -48,8 +48,8 @@ fn the_bus_sees_an_infiniband_controller() {
     let msix = machine.capability(0, SLOT, 0x11).unwrap();
     assert_eq!((machine.config_load(0, SLOT, msix) >> 16 & 0x7ff) + 1, 5);
     let express = machine.capability(0, SLOT, 0x10).unwrap();
-    // Type of device: 0 is an endpoint.
-    assert_eq!(machine.config_load(0, SLOT, express) >> 20 & 0xf, 0);
+    // Type of device: on the root bus an integrated endpoint.
+    assert_eq!(machine.config_load(0, SLOT, express) >> 20 & 0xf, 9);
 
     let m = &mut machine;
     assert_eq!(hca.reg(m, regs::MAGIC, 4), u64::from(regs::MAGIC_VALUE));
@@ -245,6 +245,9 @@ fn plugged_in_and_out_under_a_root_port() {
         a.qmp("device_add", device).unwrap();
         let mut hca = Hca::probe(&mut a, 1, 0);
         hca.enable(&mut a);
+        let at = a.capability(1, 0, 0x10).unwrap();
+        // Type of device: an endpoint.
+        assert_eq!(a.config_load(1, 0, at) >> 20 & 0xf, 0);
         hca.wait_phys_state(&mut a, LINK_UP);
         hca_b.wait_phys_state(&mut b, LINK_UP);
         a.qmp("device_del", json!({ "id": "hot" })).unwrap();
