@@ -10,7 +10,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -72,6 +72,8 @@ pub struct Core {
     host: Host,
     state: Mutex<State>,
     doorbells: ArrayQueue<Doorbell>,
+    /// Threads that wait for the lock, with the BQL in hand. The service thread lets them go first.
+    waiting: AtomicU32,
     poller: Arc<Poller>,
     wake: Event,
     timer: Timer,
@@ -155,6 +157,7 @@ impl Core {
                 capture,
             }),
             doorbells: ArrayQueue::new(QUEUED_DOORBELLS),
+            waiting: AtomicU32::new(0),
             poller,
             wake,
             timer,
@@ -166,7 +169,13 @@ impl Core {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some(state) = self.try_lock() {
+            return state;
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        state
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
@@ -246,7 +255,11 @@ impl Core {
 
     /// One round of the service thread. Gives whether it may sleep.
     fn round(&self, ready: &[Ready]) -> bool {
-        let mut state = self.lock();
+        // A busy device drops its lock only for an instant, in which a thread that waits does not wake up.
+        while self.waiting.load(Ordering::SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let at = now();
         state.asleep = false;
         for ready in ready {
