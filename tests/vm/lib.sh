@@ -89,7 +89,7 @@ pingpong() {
 	else
 		kill $server 2>/dev/null
 	fi
-	if grep -q 'invalid data' "$scratch/server" <<<"$out"; then
+	if grep -q 'invalid data' "$scratch/server" - <<<"$out"; then
 		code=1
 	fi
 	if [ $code -ne 0 ]; then

@@ -257,10 +257,17 @@ fn script(
     let end = Instant::now() + test.limit;
     let mut last = String::new();
     let mut bad = None;
+    let (mut plan, mut results) = (None, 0);
     loop {
         match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 ktap.line(&line)?;
+                if let Some(count) = line.strip_prefix("1..") {
+                    plan = count.trim().parse::<usize>().ok();
+                }
+                if line.starts_with("ok ") || line.starts_with("not ok ") {
+                    results += 1;
+                }
                 if line.starts_with("not ok ") && bad.is_none() {
                     bad = Some(line.clone());
                 }
@@ -282,6 +289,10 @@ fn script(
     let status = child.wait().context("cannot wait for the test's shell")?;
     cleanup::end_group(group);
     Ok(match (status.code(), bad) {
+        (Some(0), None) if plan.is_some_and(|plan| plan != results) => Outcome::Failed(format!(
+            "its plan was {} checks, and it did {results}",
+            plan.unwrap_or(0)
+        )),
         (Some(0), None) => Outcome::Passed,
         (Some(SKIP), None) => Outcome::Skipped(last.trim_start_matches(['#', ' ']).to_owned()),
         (_, Some(line)) => Outcome::Failed(line),
