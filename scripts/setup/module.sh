@@ -37,5 +37,5 @@ if [ "$(cat "$output/.tree" 2>/dev/null)" != "$tree $release" ]; then
 	find "$output" -mindepth 1 -delete
 	echo "$tree $release" >"$output/.tree"
 fi
-make -C "$tree" M="$checkout/drivers/infiniband/hw/ochre" MO="$output" -j"$(nproc)" modules
+make ${CLIPPY:+"CLIPPY=$CLIPPY"} -C "$tree" M="$checkout/drivers/infiniband/hw/ochre" MO="$output" -j"$(nproc)" modules
 test -s "$output/ochre.ko"
