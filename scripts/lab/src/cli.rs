@@ -60,6 +60,9 @@ struct Boot {
     /// Capture the packets of the first VM's HCA into this file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// Folder for the logs of the guests [default: build/lab, build/demo or build/test]
+    #[arg(long, value_name = "FOLDER", env = "OCHRE_LAB_LOGS")]
+    logs: Option<PathBuf>,
     /// Further property of each HCA, as NAME=VALUE
     #[arg(long = "hca", value_name = "PROPERTY")]
     properties: Vec<String>,
@@ -72,7 +75,11 @@ struct Boot {
 }
 
 impl Boot {
-    fn options(self, vms: usize, logs: PathBuf) -> Result<Options> {
+    fn options(self, vms: usize, logs: &str) -> Result<Options> {
+        let logs = match self.logs {
+            Some(logs) => std::path::absolute(logs)?,
+            None => paths::build(logs)?,
+        };
         let qemu = paths::qemu(self.qemu.as_deref())?;
         let kernel = paths::kernel(self.kernel.as_deref())?;
         let device = match self.device {
@@ -170,26 +177,26 @@ pub fn main() -> ExitCode {
 fn run(action: Action) -> Result<i32> {
     match action {
         Action::Run { boot, vms, command } => {
-            let options = boot.options(usize::from(vms), paths::build("lab")?)?;
+            let options = boot.options(usize::from(vms), "lab")?;
             run_command(options, command)
         }
         Action::Vm { boot } => {
-            let options = boot.options(1, paths::build("lab")?)?;
+            let options = boot.options(1, "lab")?;
             let lab = boot_aloud(options)?;
             shell::local(lab.vm("a")?)
         }
         Action::Pair { boot, no_subnet } => {
-            let options = boot.options(2, paths::build("lab")?)?;
+            let options = boot.options(2, "lab")?;
             let subnet = !no_subnet && boot_has_subnet(&options);
             let lab = boot_aloud(options)?;
             control::pair(lab, subnet)
         }
         Action::Demo { boot } => {
-            let options = boot.options(2, paths::build("demo")?)?;
+            let options = boot.options(2, "demo")?;
             demo::run(options)
         }
         Action::Test { boot, names } => {
-            let options = boot.options(2, paths::build("test")?)?;
+            let options = boot.options(2, "test")?;
             suite::run(options, &names)
         }
         Action::Probe { qemu, kernel } => {
