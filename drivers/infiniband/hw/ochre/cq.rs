@@ -7,6 +7,7 @@ use crate::{
         CreateCqReq,
         CreateCqResp, //
     },
+    block::Block,
     cmd::{
         CreateCq,
         DestroyCq,
@@ -25,10 +26,7 @@ use crate::{
             MemDesc, //
         },
     },
-    mem::{
-        self,
-        UserBuffer, //
-    },
+    mem::UserBuffer,
     rdma::{
         CqInitAttr,
         CqPrivate,
@@ -128,8 +126,8 @@ fn bytes(log_entries: u8) -> usize {
 fn create_kernel(data: &Data<'_>, attr: &CqInitAttr, eq: u32) -> Result<Cq> {
     let entries = attr.cqe.checked_next_power_of_two().ok_or(EINVAL)?;
     let log_entries = entries.ilog2() as u8;
-    let buffer = mem::buffer(data.pdev.as_ref(), bytes(log_entries))?;
-    let desc = mem::block(&buffer);
+    let buffer = Block::new(data.pdev.as_ref(), bytes(log_entries))?;
+    let desc = buffer.desc();
     let cq = Arc::pin_init(KernelCq::new(buffer, log_entries), GFP_KERNEL)?;
 
     Ok(Cq {

@@ -45,7 +45,12 @@ kernel::pci_device_table!(
 impl Driver for Ochre {
     const NAME: &'static CStr = c"ochre";
     const ID_TABLE: pci::IdTable<()> = &PCI_TABLE;
-    const MAX_VECTORS: u32 = hw_pci::MAX_VECTORS as u32;
+
+    fn max_vectors() -> u32 {
+        // One is for async events and commands; more completion vectors than processors are of no
+        // use.
+        u32::from(hw_pci::MAX_VECTORS).min(1 + nr_cpu_ids())
+    }
 
     fn probe<'a>(pdev: &'a pci::Device<Bound>) -> impl PinInit<Data<'a>, Error> {
         Data::new(pdev)
@@ -53,9 +58,7 @@ impl Driver for Ochre {
 
     fn start(hca: Hca<'_, Self>, vectors: u32) -> Result<DeviceInfo> {
         let data = hca.data();
-        // One vector is for async events and commands; more completion vectors than processors are
-        // of no use.
-        let queues = vectors.min(1 + nr_cpu_ids()).min(data.limits.max_eq).max(1);
+        let queues = vectors.min(data.limits.max_eq).max(1);
 
         let mut eqs = KVec::with_capacity(queues as usize, GFP_KERNEL)?;
         for vector in 0..queues {

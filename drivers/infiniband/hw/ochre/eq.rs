@@ -8,6 +8,7 @@
 //! the consumer index in the queue's record stays behind.
 
 use crate::{
+    block::Block,
     cmd::{
         CreateEq,
         Wait, //
@@ -20,9 +21,7 @@ use crate::{
             EQE_PHASE, //
         },
         queue::EqRecord,
-    },
-    mem,
-    rdma::dma::Buffer, //
+    }, //
 };
 use core::mem::offset_of;
 use kernel::{
@@ -62,7 +61,7 @@ struct State {
 /// An event queue and its memory.
 #[pin_data]
 pub(crate) struct EventQueue {
-    mem: Buffer,
+    mem: Block,
     log_entries: u8,
     /// The device's number of the queue, once it knows it.
     number: SetOnce<u32>,
@@ -74,7 +73,7 @@ impl EventQueue {
     /// Allocates a queue of `1 << log_entries` events.
     pub(crate) fn new(dev: &Device<Bound>, log_entries: u8) -> impl PinInit<Self, Error> + '_ {
         try_pin_init!(Self {
-            mem: mem::buffer(dev, EqRecord::SIZE + (Eqe::SIZE << log_entries))?,
+            mem: Block::new(dev, EqRecord::SIZE + (Eqe::SIZE << log_entries))?,
             log_entries,
             number: SetOnce::new(),
             state <- new_spinlock_irq!(State {
@@ -89,14 +88,16 @@ impl EventQueue {
     /// Makes the queue known to the device, which then raises an MSI-X vector for it, and arms it.
     pub(crate) fn create(&self, core: &Core, vector: u16) -> Result {
         let input = queue::CreateEq {
-            mem: mem::block(&self.mem),
+            mem: self.mem.desc(),
             vector,
             log_entries: self.log_entries,
             ..queue::CreateEq::default()
         };
+        // An event may come before the command is done.
+        self.rearm(&mut self.state.lock())?;
         let out = core.command::<CreateEq>(input, Wait::Sleep)?;
         self.number.populate(out.number);
-        self.rearm(&mut self.state.lock())
+        Ok(())
     }
 
     /// The device's number of the queue.

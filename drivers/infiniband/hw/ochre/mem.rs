@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-//! Memory as the device sees it: blocks that driver and device share, and pages of processes.
+//! Memory of processes as the device sees it.
 
 use crate::{
     hw::queue::{
@@ -25,27 +25,8 @@ use kernel::{
     prelude::*, //
 };
 
-/// log2 of the page size of shared blocks, bytes.
-const PAGE_SHIFT: u8 = 12;
-
-/// Allocates a shared block of at least `len` bytes.
-pub(crate) fn buffer(dev: &Device<Bound>, len: usize) -> Result<Buffer> {
-    let len = len
-        .checked_next_multiple_of(1 << PAGE_SHIFT)
-        .ok_or(EOVERFLOW)?;
-
-    Buffer::new(dev, len)
-}
-
-/// A shared block as commands describe it.
-pub(crate) fn block(buffer: &Buffer) -> MemDesc {
-    MemDesc {
-        addr: buffer.dma_address(),
-        num_pages: (buffer.len() >> PAGE_SHIFT) as u32,
-        page_shift: PAGE_SHIFT,
-        ..MemDesc::default()
-    }
-}
+/// log2 of the granule of buffers, bytes.
+const PAGE_SHIFT: u32 = 12;
 
 /// Pages of a process as a command describes them. It must live until the command is done.
 pub(crate) struct PageList {
@@ -79,7 +60,7 @@ impl PageList {
             return Ok(Self { desc, _list: None });
         }
 
-        let list = buffer(dev, pages * size_of::<u64>())?;
+        let list = Buffer::new(dev, pages * size_of::<u64>())?;
         let mut listed = 0;
         for (i, address) in umem.blocks(page_size).enumerate() {
             list.store64(i * size_of::<u64>(), address)?;

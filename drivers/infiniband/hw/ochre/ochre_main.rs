@@ -10,6 +10,7 @@
 //! - [`verbs`] hands the verbs to one module for each kind of object.
 
 mod ah;
+mod block;
 mod cmd;
 mod counters;
 mod cq;

@@ -36,10 +36,7 @@ use crate::{
         },
         verbs,
     },
-    mem::{
-        self,
-        UserBuffer, //
-    },
+    mem::UserBuffer,
     pd::Pd,
     queue::{
         Queues,
@@ -317,7 +314,7 @@ fn create_kernel(data: &Data<'_>, pd: &Pd, attr: &QpInitAttr<'_, Ochre>, port: u
         data,
         pd,
         attr,
-        mem::block(queues.mem()),
+        queues.mem().desc(),
         &layout,
         port,
         doorbell::KERNEL_PAGE,

@@ -3,6 +3,7 @@
 //! The work queues of a queue pair of the kernel.
 
 use crate::{
+    block::Block,
     hw::{
         queue::{
             QpLayout,
@@ -14,9 +15,7 @@ use crate::{
             SendWqe,
             Sge, //
         },
-    },
-    mem,
-    rdma::dma::Buffer, //
+    }, //
 };
 use core::mem::offset_of;
 use kernel::{
@@ -70,7 +69,7 @@ pub(crate) struct WorkQueue {
 /// The buffer of a queue pair of the kernel, with both queues.
 #[pin_data]
 pub(crate) struct Queues {
-    mem: Buffer,
+    mem: Block,
     #[pin]
     send: WorkQueue,
     #[pin]
@@ -84,7 +83,7 @@ impl Queues {
         layout: &'a QpLayout,
     ) -> impl PinInit<Self, Error> + 'a {
         try_pin_init!(Self {
-            mem: mem::buffer(dev, layout.bytes as usize)?,
+            mem: Block::new(dev, layout.bytes as usize)?,
             send <- pin_init!(WorkQueue {
                 side: Side::Send,
                 offset: layout.sq_offset as usize,
@@ -103,7 +102,7 @@ impl Queues {
     }
 
     /// The buffer.
-    pub(crate) fn mem(&self) -> &Buffer {
+    pub(crate) fn mem(&self) -> &Block {
         &self.mem
     }
 
@@ -211,7 +210,7 @@ pub(crate) struct Posted {
 
 /// New requests of a queue, while its lock is held.
 pub(crate) struct Batch<'a> {
-    mem: &'a Buffer,
+    mem: &'a Block,
     queue: &'a WorkQueue,
     indices: &'a mut Indices,
 }
@@ -240,7 +239,7 @@ impl<'a> Batch<'a> {
 
 /// A slot that is being filled from its start.
 pub(crate) struct Slot<'a> {
-    mem: &'a Buffer,
+    mem: &'a Block,
     start: usize,
     at: usize,
     end: usize,

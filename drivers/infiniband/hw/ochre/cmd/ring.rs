@@ -19,7 +19,6 @@ use crate::{
         },
         queue::CmdRecord,
     },
-    mem,
     rdma::dma::Buffer,
     regs::Regs, //
 };
@@ -128,7 +127,7 @@ impl CommandQueue {
     /// Allocates the queue.
     pub(crate) fn new(dev: &Device<Bound>) -> impl PinInit<Self, Error> + '_ {
         try_pin_init!(Self {
-            mem: mem::buffer(dev, MAILBOX_OFFSET + MAILBOXES * MAILBOX_BYTES)?,
+            mem: Buffer::new(dev, MAILBOX_OFFSET + MAILBOXES * MAILBOX_BYTES)?,
             events: AtomicFlag::new(false),
             dead: AtomicFlag::new(false),
             state <- new_spinlock_irq!(State {

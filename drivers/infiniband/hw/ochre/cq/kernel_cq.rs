@@ -3,6 +3,7 @@
 //! Completion queues of the kernel: polling and arming.
 
 use crate::{
+    block::Block,
     hw::{
         cqe::{
             self,
@@ -17,7 +18,6 @@ use crate::{
     },
     queue::Side,
     rdma::{
-        dma::Buffer,
         Hca,
         Qp,
         Wc,
@@ -69,7 +69,7 @@ struct State {
 /// A completion queue of the kernel.
 #[pin_data]
 pub(crate) struct KernelCq {
-    mem: Buffer,
+    mem: Block,
     log_entries: u8,
     #[pin]
     state: SpinLockIrq<State>,
@@ -77,7 +77,7 @@ pub(crate) struct KernelCq {
 
 impl KernelCq {
     /// A queue of `1 << log_entries` completions in a zeroed buffer.
-    pub(crate) fn new(mem: Buffer, log_entries: u8) -> impl PinInit<Self, Error> {
+    pub(crate) fn new(mem: Block, log_entries: u8) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             mem,
             log_entries,
@@ -124,7 +124,7 @@ impl KernelCq {
     fn forget(&self, state: &State, member: &Member) {
         let mut index = state.consumer;
         while let Some(entry) = self.entry(index) {
-            if entry.qpn == member.wire_number && (entry.port == member.port || member.port == 0) {
+            if is_of(&entry, member) {
                 // The entry is in the memory, and the device has done with it.
                 let _ = self
                     .mem
@@ -252,8 +252,15 @@ fn find(members: &[Member], entry: &Cqe) -> Option<Member> {
     members[first..]
         .iter()
         .take_while(|m| m.wire_number == entry.qpn)
-        .find(|m| m.port == 0 || m.port == entry.port)
+        .find(|m| is_of(entry, m))
         .copied()
+}
+
+/// Whether an entry is of a queue pair. Special QPs of two ports have the same numbers; an entry
+/// that names no port is of the first that fits.
+fn is_of(entry: &Cqe, member: &Member) -> bool {
+    entry.qpn == member.wire_number
+        && (member.port == 0 || entry.port == 0 || entry.port == member.port)
 }
 
 /// Hands an entry over as a completion.

@@ -29,7 +29,8 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Allocates at least `len` bytes, on a page.
     pub(crate) fn new(dev: &Device<Bound>, len: usize) -> Result<Self> {
-        let mem = Coherent::zeroed_slice(dev, len.div_ceil(8), GFP_KERNEL)?;
+        // A size that is too large is an error, not a mistake to be warned of.
+        let mem = Coherent::zeroed_slice(dev, len.div_ceil(8), GFP_KERNEL | __GFP_NOWARN)?;
         Ok(Self {
             len: mem.size(),
             mem,

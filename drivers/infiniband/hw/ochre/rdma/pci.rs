@@ -63,7 +63,7 @@ pub(crate) trait Driver: Operations {
     const ID_TABLE: pci::IdTable<()>;
 
     /// Most interrupt vectors wanted. A device may give fewer, but one at least.
-    const MAX_VECTORS: u32;
+    fn max_vectors() -> u32;
 
     /// Maps the device, and makes sure that it does nothing.
     fn probe<'a>(pdev: &'a pci::Device<Bound>) -> impl PinInit<Self::Data<'a>, Error>;
@@ -186,7 +186,7 @@ impl<'a, T: Driver> Binding<'a, T> {
         let vectors = KBox::new(
             pdev.alloc_irq_vectors(
                 1,
-                T::MAX_VECTORS,
+                T::max_vectors(),
                 pci::IrqTypes::default().with(pci::IrqType::MsiX),
             )?,
             GFP_KERNEL,
