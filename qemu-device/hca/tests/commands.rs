@@ -196,9 +196,7 @@ fn many_commands_at_once_are_done_in_order() {
 #[test]
 fn query_device_tells_the_limits() {
     let mut h = host();
-    let out = h
-        .command_bytes(Opcode::QueryDevice.raw(), &[])
-        .unwrap();
+    let out = h.command_bytes(Opcode::QueryDevice.raw(), &[]).unwrap();
     let d = QueryDeviceOut::get(&out);
     assert_eq!(d.node_guid, 0x0200_5e00_0000_0100);
     assert_eq!(d.vendor_id, 0x02005e);
@@ -289,9 +287,21 @@ fn event_queues() {
     let mut refused = |eq: CreateEq| h.create(Opcode::CreateEq, eq).unwrap_err();
     assert_eq!(refused(CreateEq { vector: 8, ..good }), bad(0x10));
     let log_entries = 17;
-    assert_eq!(refused(CreateEq { log_entries, ..good }), bad(0x12));
+    assert_eq!(
+        refused(CreateEq {
+            log_entries,
+            ..good
+        }),
+        bad(0x12)
+    );
     let log_entries = 8;
-    assert_eq!(refused(CreateEq { log_entries, ..good }), bad(0x08));
+    assert_eq!(
+        refused(CreateEq {
+            log_entries,
+            ..good
+        }),
+        bad(0x08)
+    );
     let mut reserved = [0; 13];
     reserved[0] = 1;
     assert_eq!(refused(CreateEq { reserved, ..good }), bad(0x13));
@@ -327,13 +337,37 @@ fn memory_descriptors_are_checked() {
         h.create(Opcode::CreateEq, eq).unwrap_err()
     };
     let addr = good.addr;
-    assert_eq!(refused(MemDesc { addr: addr + 8, ..good }), bad(0));
+    assert_eq!(
+        refused(MemDesc {
+            addr: addr + 8,
+            ..good
+        }),
+        bad(0)
+    );
     assert_eq!(refused(MemDesc { addr: !63, ..good }), bad(0));
-    assert_eq!(refused(MemDesc { num_pages: 0, ..good }), bad(8));
+    assert_eq!(
+        refused(MemDesc {
+            num_pages: 0,
+            ..good
+        }),
+        bad(8)
+    );
     let num_pages = (1 << 20) + 1;
     assert_eq!(refused(MemDesc { num_pages, ..good }), bad(8));
-    assert_eq!(refused(MemDesc { page_shift: 11, ..good }), bad(0xc));
-    assert_eq!(refused(MemDesc { page_shift: 32, ..good }), bad(0xc));
+    assert_eq!(
+        refused(MemDesc {
+            page_shift: 11,
+            ..good
+        }),
+        bad(0xc)
+    );
+    assert_eq!(
+        refused(MemDesc {
+            page_shift: 32,
+            ..good
+        }),
+        bad(0xc)
+    );
     assert_eq!(refused(MemDesc { flags: 2, ..good }), bad(0xd));
     let reserved = [0, 1];
     assert_eq!(refused(MemDesc { reserved, ..good }), bad(0xe));
@@ -376,9 +410,21 @@ fn completion_queues() {
     let mut refused = |cq: CreateCq| h.create(Opcode::CreateCq, cq).unwrap_err();
     assert_eq!(refused(CreateCq { eq: 7, ..good }), missing(0x10));
     let log_entries = 21;
-    assert_eq!(refused(CreateCq { log_entries, ..good }), bad(0x14));
+    assert_eq!(
+        refused(CreateCq {
+            log_entries,
+            ..good
+        }),
+        bad(0x14)
+    );
     let log_entries = 6;
-    assert_eq!(refused(CreateCq { log_entries, ..good }), bad(0x08));
+    assert_eq!(
+        refused(CreateCq {
+            log_entries,
+            ..good
+        }),
+        bad(0x08)
+    );
     let mut reserved = [0; 11];
     reserved[10] = 9;
     assert_eq!(refused(CreateCq { reserved, ..good }), bad(0x1f));
@@ -429,7 +475,13 @@ fn regions() {
     let iova = u64::MAX - 100;
     assert_eq!(refused(CreateMr { iova, ..good }), bad(0x18));
     let whole = MrKind::WholeMemory.raw();
-    assert_eq!(refused(CreateMr { kind: whole, ..good }), bad(0));
+    assert_eq!(
+        refused(CreateMr {
+            kind: whole,
+            ..good
+        }),
+        bad(0)
+    );
     let key = h.create(Opcode::CreateMr, good).unwrap();
     assert_ne!(key, 0);
     let whole = CreateMr {
@@ -500,10 +552,7 @@ fn one_of_each_special_queue_pair() {
     for kind in [QpType::Smi, QpType::Gsi] {
         let (input, _) = h.qp_input(kind, pd, [cq, cq], &SIZES);
         let qp = h.create(Opcode::CreateQp, input).unwrap();
-        assert_eq!(
-            h.create(Opcode::CreateQp, input),
-            Err((Status::Busy, 0x1d))
-        );
+        assert_eq!(h.create(Opcode::CreateQp, input), Err((Status::Busy, 0x1d)));
         h.destroy(Opcode::DestroyQp, qp).unwrap();
         let mut elsewhere = input;
         elsewhere.port = 2;
@@ -579,10 +628,22 @@ fn multicast_attachments() {
         ..Multicast::default()
     };
     let mut refused = |m: Multicast| h.command(Opcode::AttachMulticast, m).unwrap_err();
-    assert_eq!(refused(Multicast { mgid: [0; 16], ..good }), bad(0));
+    assert_eq!(
+        refused(Multicast {
+            mgid: [0; 16],
+            ..good
+        }),
+        bad(0)
+    );
     assert_eq!(refused(Multicast { qp: rc, ..good }), bad(0x10));
     assert_eq!(refused(Multicast { qp: 1, ..good }), missing(0x10));
-    assert_eq!(refused(Multicast { mlid: 0xffff, ..good }), bad(0x14));
+    assert_eq!(
+        refused(Multicast {
+            mlid: 0xffff,
+            ..good
+        }),
+        bad(0x14)
+    );
     h.command(Opcode::AttachMulticast, good).unwrap();
     assert_eq!(h.objects().mcast_attachments, 1);
     h.command(Opcode::DetachMulticast, good).unwrap();

@@ -39,7 +39,7 @@ impl Interrupts for Raised {
 }
 
 /// Bytes of memory of a host.
-pub const MEMORY: usize = 32 << 20;
+pub const MEMORY: usize = 8 << 20;
 /// Slots of the command queue, log2.
 const CMDQ_LOG: u32 = 3;
 
@@ -143,7 +143,9 @@ impl Host {
     pub fn enable(&mut self) {
         assert_eq!(self.reg(regs::MAGIC), regs::MAGIC_VALUE);
         self.set_reg(regs::CONTROL, regs::CONTROL_RESET);
-        self.mem.write(self.cmdq, &[0; 64 + (64 << CMDQ_LOG)]).unwrap();
+        self.mem
+            .write(self.cmdq, &[0; 64 + (64 << CMDQ_LOG)])
+            .unwrap();
         self.cmd_next = 0;
         self.hca.reg_write(self.now, regs::CMDQ_BASE, 8, self.cmdq);
         self.set_reg(regs::CMDQ_LOG_SLOTS, CMDQ_LOG);
@@ -326,7 +328,8 @@ impl Host {
             init |= qp_attr::PORT;
         }
         self.modify_qp(qp, init, state(QpState::Init)).unwrap();
-        self.modify_qp(qp, qp_attr::STATE, state(QpState::Rtr)).unwrap();
+        self.modify_qp(qp, qp_attr::STATE, state(QpState::Rtr))
+            .unwrap();
         let rts = qp_attr::STATE | qp_attr::SQ_PSN;
         self.modify_qp(qp, rts, state(QpState::Rts)).unwrap();
     }
@@ -368,12 +371,8 @@ impl Host {
             | m::MAX_DEST_RD_ATOMIC
             | m::MIN_RNR_TIMER;
         self.modify_qp(qp, rtr, to(QpState::Rtr)).unwrap();
-        let rts = m::STATE
-            | m::TIMEOUT
-            | m::RETRY_CNT
-            | m::RNR_RETRY
-            | m::SQ_PSN
-            | m::MAX_RD_ATOMIC;
+        let rts =
+            m::STATE | m::TIMEOUT | m::RETRY_CNT | m::RNR_RETRY | m::SQ_PSN | m::MAX_RD_ATOMIC;
         self.modify_qp(qp, rts, to(QpState::Rts)).unwrap();
     }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! What the tests of the firmware share.
-#![allow(dead_code)] // each test uses a part
+#![allow(dead_code, unreachable_pub)] // each test uses a part
 
 pub mod guest;
 pub mod host;
+pub mod lane;
+pub mod rng;
 
 use ochre_hca::memory::Memory;
 use ochre_hca::Dma;

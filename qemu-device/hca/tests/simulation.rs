@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Two whole devices on a cable with and without faults, under random traffic that a plain model
+//! checks. A failure prints its seed; `OCHRE_SEED=n cargo test --test simulation` runs that one
+//! again, the same to the last bit.
+
+mod common;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::Duration;
+
+use ochre_hw::doorbell;
+use ochre_hw::queue::QpSizes;
+use ochre_hw::verbs::{access, qp_attr as m, AddressVector, QpAttr, QpState, QpType};
+use ochre_hw::wqe::SendOpcode;
+use ochre_link::mem::{Faults, MemConfig};
+use ochre_link::PortConfig;
+
+use common::guest::{GuestCq, GuestQp};
+use common::host::{Host, Pair, LID_A, LID_B};
+use common::lane::{Lane, Mix, Place};
+use common::rng::Rng;
+use common::Dma;
+
+/// What one run is like.
+#[derive(Clone)]
+struct Scenario {
+    kind: QpType,
+    faults: Faults,
+    latency: Duration,
+    connections: usize,
+    messages: u64,
+    opcodes: Vec<SendOpcode>,
+    long: u64,
+}
+
+impl Scenario {
+    fn rc(faults: Faults) -> Self {
+        Scenario {
+            kind: QpType::Rc,
+            faults,
+            latency: Duration::from_micros(2),
+            connections: 1,
+            messages: 400,
+            opcodes: vec![
+                SendOpcode::Send,
+                SendOpcode::SendImm,
+                SendOpcode::Write,
+                SendOpcode::WriteImm,
+                SendOpcode::Read,
+                SendOpcode::CompareSwap,
+                SendOpcode::FetchAdd,
+            ],
+            long: 2,
+        }
+    }
+}
+
+/// One end of a connection.
+struct End {
+    number: u32,
+    guest: GuestQp,
+    send_cq: GuestCq,
+    recv_cq: GuestCq,
+    place: Place,
+}
+
+fn make_end(host: &mut Host, kind: QpType, rng: &mut Rng) -> End {
+    let pd = host.alloc_pd();
+    let (send, send_cq) = host.create_cq(0, 7);
+    let (recv, recv_cq) = host.create_cq(0, 6);
+    let (key, at) = host.create_mr(pd, Place::BYTES, access::REGION);
+    let place = Place::new(&host.mem, key, at);
+    host.mem
+        .write(place.source, &rng.bytes(common::lane::SOURCE as usize))
+        .unwrap();
+    let sizes = QpSizes {
+        send_wr: 64,
+        send_sge: 4,
+        inline_data: 64,
+        recv_wr: 32,
+        recv_sge: 4,
+    };
+    let (number, guest) = host.create_qp(kind, pd, [send, recv], &sizes);
+    End {
+        number,
+        guest,
+        send_cq,
+        recv_cq,
+        place,
+    }
+}
+
+fn connect(host: &mut Host, kind: QpType, qp: u32, attr: QpAttr) {
+    let rc = |mask| if kind == QpType::Rc { mask } else { 0 };
+    let steps = [
+        (QpState::Init, m::PKEY_INDEX | m::PORT | m::ACCESS_FLAGS),
+        (
+            QpState::Rtr,
+            m::AV
+                | m::PATH_MTU
+                | m::DEST_QPN
+                | m::RQ_PSN
+                | rc(m::MAX_DEST_RD_ATOMIC | m::MIN_RNR_TIMER),
+        ),
+        (
+            QpState::Rts,
+            m::SQ_PSN | rc(m::TIMEOUT | m::RETRY_CNT | m::RNR_RETRY | m::MAX_RD_ATOMIC),
+        ),
+    ];
+    for (state, mask) in steps {
+        let attr = QpAttr {
+            state: state.raw(),
+            ..attr
+        };
+        host.modify_qp(qp, mask | m::STATE, attr).unwrap();
+    }
+}
+
+/// A pair of QPs with traffic in both directions.
+struct Connection {
+    ends: [End; 2],
+    /// `lanes[n]` goes from end `n` to the other.
+    lanes: [Lane; 2],
+}
+
+fn make_connection(pair: &mut Pair, scenario: &Scenario, rng: &mut Rng) -> Connection {
+    let a = make_end(&mut pair.a, scenario.kind, rng);
+    let b = make_end(&mut pair.b, scenario.kind, rng);
+    let mtu_code = rng.pick(&[1u8, 2, 3, 4, 5]);
+    let depth = rng.pick(&[1u8, 2, 4, 16]);
+    // Most connections pass the end of the PSNs.
+    let psns = [rng.below(64), rng.below(64)].map(|n| (0xff_ffe0 + n as u32) & 0xff_ffff);
+    let attr = |peer: &End, dlid, psns: [u32; 2]| QpAttr {
+        port: 1,
+        access: access::QP,
+        path_mtu: mtu_code,
+        dest_qpn: peer.number,
+        sq_psn: psns[0],
+        rq_psn: psns[1],
+        timeout: 8,
+        retry_count: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 1,
+        max_rd_atomic: depth,
+        max_dest_rd_atomic: depth,
+        av: AddressVector {
+            dlid,
+            port: 1,
+            ..AddressVector::default()
+        },
+        ..QpAttr::default()
+    };
+    let kind = scenario.kind;
+    connect(&mut pair.a, kind, a.number, attr(&b, LID_B, psns));
+    let back = [psns[1], psns[0]];
+    connect(&mut pair.b, kind, b.number, attr(&a, LID_A, back));
+    let mix = Mix {
+        opcodes: scenario.opcodes.clone(),
+        mtu: 128 << mtu_code,
+        long: scenario.long,
+        messages: scenario.messages,
+    };
+    let lanes = [
+        Lane::new(rng.next(), mix.clone(), a.place.clone(), b.place.clone()),
+        Lane::new(rng.next(), mix, b.place.clone(), a.place.clone()),
+    ];
+    Connection {
+        ends: [a, b],
+        lanes,
+    }
+}
+
+/// One round of a connection's software; whether it found something.
+fn round(pair: &mut Pair, c: &mut Connection) -> bool {
+    let mut found = false;
+    let Connection { ends, lanes } = c;
+    for n in 0..2 {
+        let host = if n == 0 { &mut pair.a } else { &mut pair.b };
+        let end = &mut ends[n];
+        while let Some(cqe) = end.send_cq.poll() {
+            lanes[n].sent(&mut end.guest, &cqe);
+            found = true;
+        }
+        while let Some(cqe) = end.recv_cq.poll() {
+            lanes[1 - n].received(&mut end.guest, &cqe);
+            found = true;
+        }
+        lanes[1 - n].post_receives(&mut end.guest);
+        if lanes[n].post_sends(&mut end.guest) {
+            found = true;
+            if end.guest.wants_send_doorbell() {
+                host.hca.doorbell(host.now, doorbell::SEND, end.number);
+            }
+        }
+    }
+    found
+}
+
+fn simulate(scenario: &Scenario, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut pair = Pair::with(
+        MemConfig {
+            latency: scenario.latency,
+            seed: rng.next(),
+            ..MemConfig::default()
+        },
+        PortConfig::default(),
+    );
+    pair.bring_up();
+    let mut connections: Vec<_> = (0..scenario.connections)
+        .map(|_| make_connection(&mut pair, scenario, &mut rng))
+        .collect();
+    for host in [&mut pair.a, &mut pair.b] {
+        let link = host.hca.link_mut(1).unwrap();
+        link.cable_mut().set_faults(scenario.faults);
+    }
+    let mut quiet = 0;
+    while !connections
+        .iter()
+        .all(|c| c.lanes.iter().all(Lane::is_done))
+    {
+        pair.a.now = pair.now;
+        pair.b.now = pair.now;
+        let mut found = false;
+        for c in &mut connections {
+            found |= round(&mut pair, c);
+        }
+        let busy = pair.a.poll() | pair.b.poll();
+        if found || busy {
+            quiet = 0;
+            continue;
+        }
+        quiet += 1;
+        let next = pair.next_time();
+        let Some(next) = next.filter(|_| quiet < 100_000) else {
+            let states: Vec<_> = connections
+                .iter()
+                .flat_map(|c| c.lanes.iter().map(Lane::state))
+                .collect();
+            panic!("nothing goes on any more at {}: {states:?}", pair.now);
+        };
+        pair.now = next.max(pair.now + Duration::from_nanos(1));
+    }
+    for c in &connections {
+        for lane in &c.lanes {
+            lane.check_memory();
+        }
+        for (host, end) in [(&mut pair.a, &c.ends[0]), (&mut pair.b, &c.ends[1])] {
+            let state = host.query_qp(end.number).state;
+            assert_eq!(state, QpState::Rts.raw());
+        }
+    }
+    assert_eq!(pair.a.events(), []);
+    assert_eq!(pair.b.events(), []);
+}
+
+/// Runs a scenario for some seeds, or for the one of `OCHRE_SEED`.
+fn run(scenario: &Scenario, seeds: std::ops::Range<u64>) {
+    let seeds: Vec<u64> = match std::env::var("OCHRE_SEED") {
+        Ok(seed) => vec![seed.parse().expect("OCHRE_SEED is a number")],
+        Err(_) => seeds.collect(),
+    };
+    for seed in seeds {
+        let result = catch_unwind(AssertUnwindSafe(|| simulate(scenario, seed)));
+        assert!(result.is_ok(), "failed with OCHRE_SEED={seed}");
+    }
+}
+
+/// A link that loses, repeats, delays and damages packets, each this often in a hundred.
+fn bad_link(percent: u32) -> Faults {
+    let ppm = percent * 10_000;
+    Faults {
+        drop_ppm: ppm,
+        duplicate_ppm: ppm,
+        corrupt_ppm: ppm,
+        delay_ppm: ppm,
+        delay: Duration::from_micros(50),
+        data_only: true,
+    }
+}
+
+#[test]
+fn rc_on_a_clean_link() {
+    run(&Scenario::rc(Faults::default()), 0..6);
+}
+
+#[test]
+fn rc_on_a_bad_link() {
+    run(&Scenario::rc(bad_link(1)), 100..108);
+}
+
+#[test]
+fn rc_on_a_very_bad_link() {
+    let scenario = Scenario {
+        long: 0,
+        messages: 200,
+        ..Scenario::rc(bad_link(5))
+    };
+    run(&scenario, 200..206);
+}
+
+#[test]
+fn many_connections_share_a_bad_link() {
+    let scenario = Scenario {
+        connections: 2,
+        messages: 150,
+        ..Scenario::rc(bad_link(1))
+    };
+    run(&scenario, 300..303);
+}
+
+#[test]
+fn atomics_and_reads_on_a_link_that_loses_answers() {
+    let scenario = Scenario {
+        opcodes: vec![
+            SendOpcode::Read,
+            SendOpcode::CompareSwap,
+            SendOpcode::FetchAdd,
+        ],
+        ..Scenario::rc(bad_link(4))
+    };
+    run(&scenario, 400..406);
+}
+
+#[test]
+fn uc_on_a_clean_link() {
+    let scenario = Scenario {
+        kind: QpType::Uc,
+        opcodes: vec![SendOpcode::Write],
+        ..Scenario::rc(Faults::default())
+    };
+    run(&scenario, 500..503);
+}
