@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::control::Open;
 use crate::device::Kind;
 use crate::lab::{Lab, Options};
 use crate::output::say;
@@ -182,8 +183,13 @@ fn run(action: Action) -> Result<i32> {
         }
         Action::Vm { boot } => {
             let options = boot.options(1, "lab")?;
-            let lab = boot_aloud(options)?;
-            shell::local(lab.vm("a")?)
+            // Other terminals can use the VM too, by the control socket.
+            let open = Open::new(boot_aloud(options)?)?;
+            let program = open
+                .read()
+                .vm("a")?
+                .start_program(shell::command(), false)?;
+            shell::local(program)
         }
         Action::Pair { boot, no_subnet } => {
             let options = boot.options(2, "lab")?;

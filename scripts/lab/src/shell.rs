@@ -13,9 +13,8 @@ use signal_hook::consts::SIGWINCH;
 use signal_hook::iterator::Signals;
 
 use crate::cleanup;
-use crate::exec::Event;
+use crate::exec::{Event, Program};
 use crate::proto::{Command, Exit, Size};
-use crate::vm::Vm;
 
 nix::ioctl_read_bad!(
     /// Reads the size of the terminal behind a file descriptor.
@@ -150,12 +149,11 @@ pub fn attach(
     }
 }
 
-/// A shell in a VM of this process.
+/// Joins our terminal to a shell that runs in a VM of this process.
 ///
 /// # Errors
 /// When the VM dies, or our terminal fails.
-pub fn local(vm: &Vm) -> Result<i32> {
-    let mut program = vm.start_program(command(), false)?;
+pub fn local(mut program: Program) -> Result<i32> {
     let handle = program.handle();
     attach(&handle, move || loop {
         match program.event(Duration::from_secs(3600))? {
