@@ -2,7 +2,7 @@
 //! Data packets, built in place: headers, then payload, then pad and CRCs.
 
 use crate::bytes::{put32, put64};
-use crate::crc::{Icrc, Vcrc};
+use crate::crc::{update_both, Icrc, Vcrc};
 use crate::headers::{
     Aeth, AtomicEth, Bth, Deth, Grh, Lnh, Lrh, Reth, ATOMIC_ACK_LEN, IETH_LEN, IMM_LEN, XRCETH_LEN,
 };
@@ -226,7 +226,7 @@ pub fn write_trailer(
 ///
 /// Sender: `new` with the headers as written, `update` with the payload in order, `finish`.
 /// Receiver: the same, then compare with the trailer of the packet ([`Sealer::check`]).
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Sealer {
     icrc: Icrc,
     vcrc: Vcrc,
@@ -247,8 +247,7 @@ impl Sealer {
     /// Adds payload bytes. Pieces of a few kilobytes stay in the first-level cache.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.icrc.update(bytes);
-        self.vcrc.update(bytes);
+        update_both(&mut self.icrc, &mut self.vcrc, bytes);
     }
 
     /// Pad, ICRC and VCRC of a packet with `payload` bytes of payload in all: the bytes and how

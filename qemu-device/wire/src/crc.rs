@@ -5,10 +5,11 @@
 //! bytes go on the wire least significant first.
 
 use crate::headers::{Grh, Lrh};
+use crate::packet::MAX_HEADERS;
 
 /// Running invariant CRC: feed it the packet from the LRH to the pad bytes, headers masked.
-#[derive(Clone, Debug)]
-pub struct Icrc(crc32fast::Hasher);
+#[derive(Clone, Copy, Debug)]
+pub struct Icrc(u32);
 
 impl Default for Icrc {
     fn default() -> Self {
@@ -22,8 +23,8 @@ impl Icrc {
 
     /// The state before the first byte.
     #[inline]
-    pub fn new() -> Self {
-        Icrc(crc32fast::Hasher::new())
+    pub const fn new() -> Self {
+        Icrc(0xffff_ffff)
     }
 
     /// The state after the headers of a packet. `headers` starts at the LRH and reaches past the
@@ -32,26 +33,29 @@ impl Icrc {
     /// What is too short for these headers is taken as it is.
     #[inline]
     pub fn over_headers(headers: &[u8]) -> Self {
-        const GLOBAL: usize = Lrh::LEN + Grh::LEN;
         let mut crc = Icrc::new();
         let global = headers.get(1).is_some_and(|b| b & 3 == 3);
-        let fixed = if global { GLOBAL } else { Lrh::LEN } + 5;
-        let Some((head, rest)) = headers.split_at_checked(fixed) else {
-            crc.update(headers);
-            return crc;
-        };
-        let mut masked = [0; GLOBAL + 5];
-        let masked = &mut masked[..fixed];
-        masked.copy_from_slice(head);
-        if global {
-            masked[..Lrh::LEN].fill(0xff);
-            masked[Lrh::LEN] |= 0x0f;
-            masked[Lrh::LEN + 1..Lrh::LEN + 4].fill(0xff);
-            masked[Lrh::LEN + 7] = 0xff;
+        let bth = if global {
+            Lrh::LEN + Grh::LEN
         } else {
-            masked[0] |= 0xf0;
+            Lrh::LEN
+        };
+        // One buffer for all headers, so that the engine is entered once.
+        let mut masked = [0; MAX_HEADERS];
+        let (head, rest) = headers.split_at(headers.len().min(MAX_HEADERS));
+        let masked = &mut masked[..head.len()];
+        masked.copy_from_slice(head);
+        if let Some(fixed) = masked.get_mut(..bth + 5) {
+            if global {
+                fixed[..Lrh::LEN].fill(0xff);
+                fixed[Lrh::LEN] |= 0x0f;
+                fixed[Lrh::LEN + 1..Lrh::LEN + 4].fill(0xff);
+                fixed[Lrh::LEN + 7] = 0xff;
+            } else {
+                fixed[0] |= 0xf0;
+            }
+            fixed[bth + 4] = 0xff;
         }
-        masked[fixed - 1] = 0xff;
         crc.update(masked);
         crc.update(rest);
         crc
@@ -60,13 +64,23 @@ impl Icrc {
     /// Adds bytes that follow.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        if !bytes.is_empty() {
+            // The engine keeps the complement outside.
+            let mut engine = crc32fast::Hasher::new_with_initial(!self.0);
+            engine.update(bytes);
+            self.0 = !engine.finalize();
+        }
     }
 
     /// The four bytes of the packet.
     #[inline]
-    pub fn finish(self) -> [u8; 4] {
-        self.0.finalize().to_le_bytes()
+    pub const fn finish(self) -> [u8; 4] {
+        (!self.0).to_le_bytes()
+    }
+
+    #[cfg(all(test, feature = "std"))]
+    pub(crate) const fn register(self) -> u32 {
+        self.0
     }
 }
 
@@ -101,6 +115,23 @@ impl Vcrc {
     pub const fn finish(self) -> [u8; 2] {
         (!self.0).to_le_bytes()
     }
+
+    #[cfg(all(test, feature = "std"))]
+    pub(crate) const fn register(self) -> u16 {
+        self.0
+    }
+}
+
+/// Adds bytes that follow to both; as two updates, in one pass over long inputs.
+#[inline]
+pub fn update_both(icrc: &mut Icrc, vcrc: &mut Vcrc, bytes: &[u8]) {
+    #[cfg(feature = "std")]
+    if bytes.len() >= crate::fold::MIN {
+        (icrc.0, vcrc.0) = crate::fold::fold((icrc.0, vcrc.0), bytes);
+        return;
+    }
+    icrc.update(bytes);
+    vcrc.update(bytes);
 }
 
 /// Checksum of the four bytes of a link packet.
@@ -149,7 +180,7 @@ static TABLES: [[u16; 256]; 16] = {
 
 /// Shortest input that is worth the set-up of carry-less multiplication.
 #[cfg(feature = "std")]
-const FOLD_MIN: usize = 160;
+const FOLD_MIN: usize = 256;
 
 #[inline]
 fn crc16(crc: u16, bytes: &[u8]) -> u16 {

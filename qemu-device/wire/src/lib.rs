@@ -18,6 +18,8 @@ pub mod aeth;
 pub mod build;
 mod bytes;
 pub mod crc;
+#[cfg(feature = "std")]
+mod fold;
 pub mod headers;
 pub mod mad;
 pub mod opcode;
@@ -28,7 +30,7 @@ pub use aeth::{
     ack_timeout_ns, code_from_credits, credits_from_code, rnr_timer_ns, NakCode, Syndrome,
 };
 pub use build::{pad_len, trailer_len, write_trailer, Build, BuildError, CrcCheck, Ext, Sealer};
-pub use crc::{Icrc, Vcrc};
+pub use crc::{update_both, Icrc, Vcrc};
 pub use headers::{Aeth, AtomicEth, Bth, Deth, FlowControl, Grh, Lnh, Lrh, Reth};
 pub use mad::Mad;
 pub use opcode::{Opcode, Operation, Transport};
