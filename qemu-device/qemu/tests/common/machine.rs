@@ -85,6 +85,8 @@ pub struct Machine {
     child: Child,
     qtest: BufReader<UnixStream>,
     qmp: BufReader<UnixStream>,
+    /// QMP events that nobody has waited for yet.
+    events: Vec<Value>,
     _folder: Folder,
 }
 
@@ -125,6 +127,7 @@ impl Machine {
             child,
             qtest,
             qmp,
+            events: Vec::new(),
             _folder: folder,
         };
         machine.qmp_line();
@@ -254,17 +257,17 @@ impl Machine {
             if let Some(error) = answer.get("error") {
                 return Err(error["desc"].as_str().unwrap_or_default().to_owned());
             }
+            self.events.push(answer);
         }
     }
 
     /// Waits for a QMP event.
-    pub fn qmp_event(&mut self, name: &str) -> Value {
-        loop {
-            let line = self.qmp_line();
-            if line["event"] == name {
-                return line;
-            }
+    pub fn qmp_event(&mut self, name: &str) {
+        if let Some(index) = self.events.iter().position(|event| event["event"] == name) {
+            self.events.remove(index);
+            return;
         }
+        while self.qmp_line()["event"] != name {}
     }
 
     /// Sets a property of a device that lives.
