@@ -11,6 +11,7 @@ use crate::{
         cmd::queue::MAX_LOG_EQE,
         pci as hw_pci, //
     },
+    mad,
     rdma::{
         self,
         DeviceInfo,
@@ -32,9 +33,6 @@ use kernel::{
 const LOG_ASYNC_EQE: u8 = 12;
 /// log2 of the entries of a queue for completion events.
 const LOG_COMPLETION_EQE: u8 = 13;
-
-/// The node description until somebody sets another one.
-const NODE_DESCRIPTION: &[u8] = b"Ochre HCA";
 
 kernel::pci_device_table!(
     PCI_TABLE,
@@ -83,8 +81,9 @@ impl Driver for Ochre {
         data.core.cmd.use_events(true);
         *data.health.lock() = Some(Health::start(data.core.clone(), hca.dev.into())?);
 
-        let mut node_desc = [0; 64];
-        node_desc[..NODE_DESCRIPTION.len()].copy_from_slice(NODE_DESCRIPTION);
+        let node_desc = mad::node_description(data).inspect_err(|_| {
+            dev_err!(data.pdev, "the firmware has no node description\n");
+        })?;
         let version = data.limits.firmware_version;
         dev_info!(
             data.pdev,
