@@ -228,7 +228,9 @@ fn plugged_in_and_out_under_a_root_port() {
     let folder = Folder::new();
     let path = folder.path("link").display().to_string();
     let port = format!("pcie-root-port,id=rp,slot=1,addr={SLOT}");
-    let mut a = Machine::start(&["-device", &port]);
+    // The port's own hot-plug, not the one by ACPI.
+    let native = "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off";
+    let mut a = Machine::start(&["-global", native, "-device", &port]);
     let (mut b, mut hca_b) = start(&link(&folder, ""));
     hca_b.enable(&mut b);
 
