@@ -39,7 +39,7 @@ impl Interrupts for Raised {
 }
 
 /// Bytes of memory of a host.
-pub const MEMORY: usize = 8 << 20;
+pub const MEMORY: usize = 32 << 20;
 /// Slots of the command queue, log2.
 const CMDQ_LOG: u32 = 3;
 

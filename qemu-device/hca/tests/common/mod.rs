@@ -7,5 +7,5 @@ pub mod host;
 pub mod lane;
 pub mod rng;
 
-use ochre_hca::memory::Memory;
-use ochre_hca::Dma;
+pub use ochre_hca::memory::Memory;
+pub use ochre_hca::Dma;
