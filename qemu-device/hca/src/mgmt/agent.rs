@@ -125,7 +125,7 @@ impl Agent {
             vl_high_limit: 0,
             link_down: None,
             traps: Traps::default(),
-            baselines: Baselines::default(),
+            baselines: Baselines::at(&link.counters()),
             events: 0,
         };
         // A subnet manager that finds an MTU or a number of lanes other than the largest that both

@@ -23,7 +23,7 @@ mod trap;
 use std::time::Duration;
 
 use ochre_hw::eqe::EventType;
-use ochre_link::{PortEvent, PortState};
+use ochre_link::{Counters, PortEvent, PortState};
 use ochre_wire::mad::notice::{change, trap as trap_number, LocalChange};
 use ochre_wire::mad::sma::{NodeDescription, PortInfo};
 use ochre_wire::mad::{class, method, status, Mad};
@@ -171,16 +171,16 @@ pub struct Mgmt {
 impl Mgmt {
     /// Agents after power-on or reset; also sets up `ports` and `links` as they are to be then.
     pub fn new<L: Link>(node: Node, ports: &mut [PortContext], links: &mut [L]) -> Self {
-        let agents: Vec<_> = ports
+        let agents = ports
             .iter_mut()
-            .zip(links)
+            .zip(links.iter_mut())
             .map(|(port, link)| Agent::new(port, link))
             .collect();
         Mgmt {
             node,
-            errors_seen: vec![(0, 0); agents.len()],
             agents,
             next_error_check: None,
+            errors_seen: links.iter_mut().map(|l| errors(&l.counters())).collect(),
         }
     }
 
@@ -402,11 +402,7 @@ impl Mgmt {
         self.next_error_check = Some(now + ERROR_CHECK);
         let seen = self.agents.iter_mut().zip(&mut self.errors_seen);
         for ((agent, seen), (port, link)) in seen.zip(ports.iter().zip(links)) {
-            let c = link.counters();
-            let errors = (
-                c.local_link_integrity_errors,
-                c.excessive_buffer_overrun_errors,
-            );
+            let errors = errors(&link.counters());
             if port.active {
                 let mut trap = |number| agent.traps.link_errors(number, port.lid, port.number, now);
                 if errors.0 > seen.0 {
@@ -419,6 +415,14 @@ impl Mgmt {
             *seen = errors;
         }
     }
+}
+
+/// The counters behind traps 129 and 130.
+fn errors(c: &Counters) -> (u64, u64) {
+    (
+        c.local_link_integrity_errors,
+        c.excessive_buffer_overrun_errors,
+    )
 }
 
 /// Notes trap 144. A port that is not active has no subnet manager to tell: the one to come reads

@@ -50,10 +50,21 @@ fn list(c: &Counters) -> [u64; COUNTERS] {
 }
 
 /// What is taken off the link's counters: they never go back, those of the agent can be set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Baselines {
     narrow: [u64; COUNTERS],
     wide: [u64; COUNTERS],
+}
+
+impl Baselines {
+    /// All counters of the agent read 0 where those of the link are at `counters`.
+    pub(super) fn at(counters: &Counters) -> Self {
+        let now = list(counters);
+        Baselines {
+            narrow: now,
+            wide: now,
+        }
+    }
 }
 
 fn above(counters: &[u64; COUNTERS], base: &[u64; COUNTERS]) -> [u64; COUNTERS] {

@@ -189,3 +189,13 @@ fn all_ports_add_up() {
     );
     assert_eq!(counters(&mut d, method::GET, of_port(255)).rcv_pkts, 0);
 }
+
+#[test]
+fn counters_start_from_zero_after_a_reset() {
+    let mut d = Device::new();
+    d.links[0].counters.rcv_pkts = 9;
+    d.mgmt = Mgmt::new(d.mgmt.node, &mut d.ports, &mut d.links);
+    assert_eq!(counters(&mut d, method::GET, of_port(1)).rcv_pkts, 0);
+    d.links[0].counters.rcv_pkts = 11;
+    assert_eq!(counters(&mut d, method::GET, of_port(1)).rcv_pkts, 2);
+}
