@@ -424,4 +424,24 @@ proptest! {
         fc.write(&mut b);
         prop_assert_eq!(FlowControl::read(&b), Some(fc));
     }
+
+    #[test]
+    fn crcs_do_not_depend_on_the_pieces(payload in proptest::collection::vec(any::<u8>(), 0..4097),
+                                        cuts in proptest::collection::vec(0..4097_usize, 0..6)) {
+        let build = build_of(Opcode::rc(Operation::SendOnly), true);
+        let mut out = [0; MAX_PACKET];
+        let n = build.write_packet(&payload, &mut out).unwrap();
+        prop_assert_eq!(&out[n - 2..n], &vcrc_by_bits(&out[..n - 2]));
+        let header = build.header_len();
+        let mut cuts: Vec<_> = cuts.into_iter().map(|c| c.min(payload.len())).collect();
+        cuts.extend([0, payload.len()]);
+        cuts.sort_unstable();
+        let mut seal = Sealer::new(&out[..header]);
+        for piece in cuts.windows(2) {
+            seal.update(&payload[piece[0]..piece[1]]);
+        }
+        let (trailer, len) = seal.finish(payload.len());
+        prop_assert_eq!(&trailer[..len], &out[header + payload.len()..n]);
+        prop_assert!(Packet::parse(&out[..n]).unwrap().icrc_ok());
+    }
 }
