@@ -242,10 +242,12 @@ impl Stalls {
         }
     }
 
-    /// A packet was sent on `vl`: the wait of other lanes, if any, starts anew.
+    /// A packet was sent on `vl`: the wait of other lanes, if any, starts anew. A longer packet that
+    /// was refused on the same lane may still wait; its owner is told to try again.
     pub(super) fn sent(&mut self, vl: Vl, now: Time, c: &mut Counters) {
         if self.since.is_some() {
             self.account(now, c);
+            self.over |= (self.credits | self.space) & 1 << vl.get();
             self.end(1 << vl.get(), now, c);
         }
     }
