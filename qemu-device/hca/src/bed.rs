@@ -255,7 +255,9 @@ impl End {
     /// Gives the QP turns until it is idle or has no credits.
     pub(crate) fn run(&mut self) -> Progress {
         loop {
-            self.qp.sched.take();
+            while let Some(turn) = self.ctx.sched.next_ready() {
+                self.qp.sched.take(turn);
+            }
             let mut budget = 16;
             let p = qp::run(&mut self.qp, &mut self.ctx, &mut self.wire, &mut budget);
             assert!(budget <= 16);

@@ -217,7 +217,7 @@ impl<D: Dma> Ctx<D> {
         let Some(queue) = self.cqs.get_mut(cq) else {
             return;
         };
-        if queue.broken {
+        if queue.broken || self.fatal.is_some() {
             return;
         }
         cqe.timestamp = self.now.as_nanos();
@@ -244,8 +244,8 @@ impl<D: Dma> Ctx<D> {
     }
 
     fn post_event(&mut self, eq: u32, event: EventType, port: u8, number: u32) {
-        // Without the async queue nobody listens yet.
-        let Some(queue) = self.eqs.get_mut(eq) else {
+        // Without the async queue nobody listens yet; a device that has stopped writes nothing.
+        let Some(queue) = self.eqs.get_mut(eq).filter(|_| self.fatal.is_none()) else {
             return;
         };
         let eqe = Eqe {
@@ -280,7 +280,7 @@ impl<D: Dma> Ctx<D> {
             self.cqs_held.pop_first();
             self.look_at_cq(cq);
         }
-        if self.cqs_noted.is_empty() && self.eqs_noted.is_empty() {
+        if self.fatal.is_some() || (self.cqs_noted.is_empty() && self.eqs_noted.is_empty()) {
             return;
         }
         // Entries are visible before the arm words are read: software arms, then looks for entries.

@@ -27,6 +27,8 @@ use crate::Time;
 const FIRST_QP: u32 = 0x10;
 /// Packets that one QP or one port handles before the next has its turn.
 const TURN: u32 = 16;
+/// Deadlines that one round sees to.
+const TIMERS: u32 = 64;
 /// MADs of the firmware that wait to be sent; more are lost, as on a full VL15 buffer.
 const MADS: usize = 128;
 
@@ -129,7 +131,7 @@ impl<D: Dma, C: Cable> Device<D, C> {
     pub(crate) fn run(&mut self, budget: u32) -> bool {
         let mut budget = budget;
         self.poll_links();
-        let more = loop {
+        loop {
             let before = budget;
             self.expire();
             self.send_mads();
@@ -138,17 +140,16 @@ impl<D: Dma, C: Cable> Device<D, C> {
             self.break_qps();
             self.wake_lanes();
             self.ctx.look_at_arms();
+            for link in &mut self.links {
+                link.flush();
+            }
             if budget == 0 {
-                break true;
+                return true;
             }
             if before == budget && !received && self.ctx.sched.ready() == 0 {
-                break false;
+                return false;
             }
-        };
-        for link in &mut self.links {
-            link.flush();
         }
-        more
     }
 
     /// Lets the links do what is due, and tells what happened on them.
@@ -175,7 +176,10 @@ impl<D: Dma, C: Cable> Device<D, C> {
     /// Calls QPs whose deadline has come.
     fn expire(&mut self) {
         let now = self.ctx.now;
-        while let Some(number) = self.ctx.sched.next_expired(now) {
+        for _ in 0..TIMERS {
+            let Some(number) = self.ctx.sched.next_expired(now) else {
+                return;
+            };
             let Some(qp) = self.qps.get_mut(number) else {
                 continue;
             };
@@ -194,13 +198,14 @@ impl<D: Dma, C: Cable> Device<D, C> {
             if *budget == 0 {
                 return;
             }
-            let Some(number) = self.ctx.sched.next_ready() else {
+            let Some(next) = self.ctx.sched.next_ready() else {
                 return;
             };
+            let number = next.qp;
             let Some(qp) = self.qps.get_mut(number) else {
                 continue;
             };
-            if !qp.sched.take() {
+            if !qp.sched.take(next) {
                 continue;
             }
             let index = usize::from(qp.port.max(1)) - 1;
@@ -211,7 +216,8 @@ impl<D: Dma, C: Cable> Device<D, C> {
             let turn = TURN.min(*budget);
             let mut left = turn;
             let progress = qp::run(qp, &mut self.ctx, &mut tx, &mut left);
-            *budget = budget.saturating_sub(turn.saturating_sub(left));
+            // A turn without a packet counts too, so that the round ends.
+            *budget = budget.saturating_sub(turn.saturating_sub(left).max(1));
             match progress {
                 Progress::Idle => {}
                 Progress::More => self.ctx.sched.schedule(number, &mut qp.sched),
@@ -369,5 +375,17 @@ impl<D: Dma, C: Cable> Device<D, C> {
             next = Time::earliest(next, self.ctx.next_held_event());
         }
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_qp_is_small() {
+        // Besides its pages in the guest's memory it has nothing else.
+        let size = size_of::<Qp>();
+        assert!(size < 2048, "{size} bytes");
     }
 }

@@ -18,7 +18,7 @@ impl Budget {
     /// For a doorbell or a register write, which a virtual CPU waits for.
     pub const DOORBELL: Budget = Budget(64);
     /// For a round of a thread that does nothing else.
-    pub const POLL: Budget = Budget(256);
+    pub const POLL: Budget = Budget(128);
 }
 
 /// The device.

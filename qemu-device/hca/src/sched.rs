@@ -12,18 +12,29 @@ const LANES: usize = 16;
 /// What the scheduler keeps in each QP.
 #[derive(Debug, Default)]
 pub struct SchedEntry {
-    /// In the ready queue, or in a lane's queue.
-    queued: bool,
+    /// In the ready queue.
+    ready: bool,
+    /// In the queue of a lane of a port.
+    lane: Option<(u8, Vl)>,
     /// When the QP wants [`crate::qp::on_timer`].
     deadline: Option<Time>,
     /// The time under which it stands in the timer set: never later than `deadline`.
     armed: Option<Time>,
 }
 
+/// A QP's turn; it may be gone, or no longer want it: see [`SchedEntry::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its number.
+    pub qp: u32,
+    /// It comes from a lane's queue.
+    from_lane: bool,
+}
+
 /// Queues of QPs, by their number.
 #[derive(Debug)]
 pub struct Scheduler {
-    ready: VecDeque<u32>,
+    ready: VecDeque<Turn>,
     timers: BTreeSet<(Time, u32)>,
     lanes: Vec<[VecDeque<u32>; LANES]>,
 }
@@ -38,27 +49,30 @@ impl Scheduler {
         }
     }
 
-    /// Puts a QP into the ready queue, unless it waits in some queue already.
+    /// Puts a QP into the ready queue, unless it is there already. One that waits for credits looks
+    /// at its state anew.
     #[inline]
     pub fn schedule(&mut self, qp: u32, entry: &mut SchedEntry) {
-        if !entry.queued {
-            entry.queued = true;
-            self.ready.push_back(qp);
+        if !entry.ready {
+            entry.ready = true;
+            self.ready.push_back(Turn {
+                qp,
+                from_lane: false,
+            });
         }
     }
 
     /// Puts a QP into the queue of a lane (port from 1) until [`Scheduler::credits`] is called.
     pub fn wait_for_credits(&mut self, qp: u32, entry: &mut SchedEntry, port: u8, vl: Vl) {
-        let lane = usize::from(port)
+        if entry.lane == Some((port, vl)) {
+            return;
+        }
+        let lanes = usize::from(port)
             .checked_sub(1)
-            .and_then(|p| self.lanes.get_mut(p))
-            .map(|lanes| &mut lanes[vl.index()]);
-        match lane {
-            Some(lane) if !entry.queued => {
-                entry.queued = true;
-                lane.push_back(qp);
-            }
-            _ => {}
+            .and_then(|p| self.lanes.get_mut(p));
+        if let Some(lanes) = lanes {
+            entry.lane = Some((port, vl));
+            lanes[vl.index()].push_back(qp);
         }
     }
 
@@ -68,26 +82,21 @@ impl Scheduler {
             .checked_sub(1)
             .and_then(|p| self.lanes.get_mut(p));
         if let Some(lanes) = lanes {
-            self.ready.append(&mut lanes[vl.index()]);
+            let turns = lanes[vl.index()].drain(..).map(|qp| Turn {
+                qp,
+                from_lane: true,
+            });
+            self.ready.extend(turns);
         }
     }
 
-    /// Whether anything waits for credits on a lane.
-    pub fn is_waiting(&self, port: u8, vl: Vl) -> bool {
-        usize::from(port)
-            .checked_sub(1)
-            .and_then(|p| self.lanes.get(p))
-            .is_some_and(|lanes| !lanes[vl.index()].is_empty())
-    }
-
-    /// Takes the next number out of the ready queue; it may name a QP that is gone. The caller
-    /// clears the entry with [`SchedEntry::take`].
+    /// Takes the next turn out of the ready queue.
     #[inline]
-    pub fn next_ready(&mut self) -> Option<u32> {
+    pub fn next_ready(&mut self) -> Option<Turn> {
         self.ready.pop_front()
     }
 
-    /// QPs in the ready queue.
+    /// Turns in the ready queue.
     #[inline]
     pub fn ready(&self) -> usize {
         self.ready.len()
@@ -155,15 +164,90 @@ impl Scheduler {
 }
 
 impl SchedEntry {
-    /// The QP is no longer in a queue: whether it was in one.
+    /// The QP has this turn: whether it still wants it.
     #[inline]
-    pub fn take(&mut self) -> bool {
-        core::mem::take(&mut self.queued)
+    pub fn take(&mut self, turn: Turn) -> bool {
+        if turn.from_lane {
+            self.lane.take().is_some()
+        } else {
+            core::mem::take(&mut self.ready)
+        }
     }
 
     /// When the QP wants to be called.
     #[inline]
     pub fn deadline(&self) -> Option<Time> {
         self.deadline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VL: Vl = Vl::VL0;
+
+    fn turn(s: &mut Scheduler, entry: &mut SchedEntry) -> Option<bool> {
+        s.next_ready().map(|turn| entry.take(turn))
+    }
+
+    #[test]
+    fn a_qp_stands_in_a_queue_once() {
+        let (mut s, mut e) = (Scheduler::new(1), SchedEntry::default());
+        s.schedule(7, &mut e);
+        s.schedule(7, &mut e);
+        assert_eq!(turn(&mut s, &mut e), Some(true));
+        assert_eq!(turn(&mut s, &mut e), None);
+    }
+
+    #[test]
+    fn who_waits_for_credits_can_be_called_before() {
+        let (mut s, mut e) = (Scheduler::new(1), SchedEntry::default());
+        for _ in 0..10 {
+            s.wait_for_credits(7, &mut e, 1, VL);
+            s.schedule(7, &mut e);
+            assert_eq!(turn(&mut s, &mut e), Some(true));
+            assert_eq!(turn(&mut s, &mut e), None);
+        }
+        s.credits(1, VL);
+        assert_eq!(s.ready(), 1);
+        assert_eq!(turn(&mut s, &mut e), Some(true));
+        s.credits(1, VL);
+        assert_eq!(turn(&mut s, &mut e), None);
+    }
+
+    #[test]
+    fn the_number_of_a_qp_that_is_gone_gives_no_turn_to_its_successor() {
+        let (mut s, mut e) = (Scheduler::new(1), SchedEntry::default());
+        s.schedule(7, &mut e);
+        s.wait_for_credits(7, &mut e, 1, VL);
+        s.forget(7, &mut e);
+        s.credits(1, VL);
+        let mut successor = SchedEntry::default();
+        assert_eq!(turn(&mut s, &mut successor), Some(false));
+        assert_eq!(turn(&mut s, &mut successor), Some(false));
+    }
+
+    #[test]
+    fn a_later_deadline_waits_for_the_earlier_one() {
+        let (mut s, mut e) = (Scheduler::new(1), SchedEntry::default());
+        s.set_deadline(7, &mut e, Some(Time(10)));
+        s.set_deadline(7, &mut e, Some(Time(30)));
+        assert_eq!(s.next_deadline(), Some(Time(10)));
+        assert_eq!(s.next_expired(Time(9)), None);
+        assert_eq!(s.next_expired(Time(10)), Some(7));
+        assert!(!s.expired(Time(10), 7, &mut e));
+        s.set_deadline(7, &mut e, Some(Time(20)));
+        assert_eq!(s.next_deadline(), Some(Time(20)));
+        assert_eq!(s.next_expired(Time(25)), Some(7));
+        assert!(s.expired(Time(25), 7, &mut e));
+        assert_eq!(s.next_deadline(), None);
+        s.set_deadline(7, &mut e, Some(Time(40)));
+        s.set_deadline(7, &mut e, None);
+        assert_eq!(s.next_expired(Time(40)), Some(7));
+        assert!(!s.expired(Time(40), 7, &mut e));
+        s.set_deadline(7, &mut e, Some(Time(50)));
+        s.forget(7, &mut e);
+        assert_eq!(s.next_deadline(), None);
     }
 }
