@@ -6,6 +6,8 @@ mod mr;
 mod pages;
 mod queue;
 mod sg;
+#[cfg(test)]
+mod tests;
 
 pub use mr::{Mr, MrTable, Target};
 pub use pages::PageList;

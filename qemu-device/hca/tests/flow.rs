@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Senders without credits: they wait, nothing is lost, and who is called away goes.
+
+mod common;
+
+use std::time::Duration;
+
+use common::guest::{elements, GuestCq, GuestQp};
+use common::host::{Host, Pair, LID_A, LID_B};
+use common::Dma;
+use ochre_hw::cqe::CqeStatus;
+use ochre_hw::queue::QpSizes;
+use ochre_hw::verbs::{access, qp_attr, QpAttr, QpState, QpType};
+use ochre_hw::wqe::{SendOpcode, SendWqe, Sge, SEND_SIGNALED};
+
+/// Longer than the receive buffer of a lane, whose size is in the port's configuration.
+const LENGTH: u32 = 400 << 10;
+const SIZES: QpSizes = QpSizes {
+    send_wr: 16,
+    send_sge: 1,
+    inline_data: 0,
+    recv_wr: 1,
+    recv_sge: 1,
+};
+
+struct End {
+    qp: u32,
+    guest: GuestQp,
+    cq: GuestCq,
+    key: u32,
+    data: u64,
+}
+
+fn end(h: &mut Host) -> End {
+    let pd = h.alloc_pd();
+    let (cqn, cq) = h.create_cq(0, 5);
+    let (qp, guest) = h.create_qp(QpType::Rc, pd, [cqn, cqn], &SIZES);
+    let (key, data) = h.create_mr(pd, LENGTH.into(), access::REGION);
+    End {
+        qp,
+        guest,
+        cq,
+        key,
+        data,
+    }
+}
+
+/// Two connected ends; B takes no packet from its data lanes.
+fn stalled() -> (Pair, End, End) {
+    let mut pair = Pair::active();
+    let (a, b) = (end(&mut pair.a), end(&mut pair.b));
+    pair.a.start_rc(a.qp, b.qp, LID_B);
+    pair.b.start_rc(b.qp, a.qp, LID_A);
+    pair.b.hca.link_mut(1).unwrap().set_rx_lanes(1 << 15);
+    (pair, a, b)
+}
+
+fn write(pair: &mut Pair, a: &mut End, b: &End) {
+    let wqe = SendWqe {
+        opcode: SendOpcode::Write.raw(),
+        flags: SEND_SIGNALED,
+        num_sge: 1,
+        remote: b.data,
+        key: b.key,
+        ..SendWqe::default()
+    };
+    let sge = Sge {
+        addr: a.data,
+        length: LENGTH,
+        lkey: a.key,
+    };
+    a.guest.post_send(&wqe, &elements(&[sge]));
+    pair.a.ring(a.qp, &a.guest);
+}
+
+#[test]
+fn a_sender_without_credits_waits_and_nothing_is_lost() {
+    let (mut pair, mut a, b) = stalled();
+    let data: Vec<u8> = (0..LENGTH).map(|i| (i ^ i >> 9) as u8).collect();
+    pair.a.mem.write(a.data, &data).unwrap();
+    write(&mut pair, &mut a, &b);
+    // Well below the local ACK time-out.
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(a.cq.poll(), None);
+    let counters = *pair.a.hca.link_mut(1).unwrap().counters();
+    assert!(counters.xmit_wait > 0, "it waits for credits");
+    assert_eq!(counters.xmit_discards, 0);
+    pair.b.hca.link_mut(1).unwrap().set_rx_lanes(u16::MAX);
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(a.cq.poll().expect("it is done").status, 0);
+    let mut got = vec![0; LENGTH as usize];
+    pair.b.mem.read(b.data, &mut got).unwrap();
+    assert_eq!(got, data);
+    let packets = pair.b.hca.link_mut(1).unwrap().counters().rcv_pkts;
+    assert!(packets >= u64::from(LENGTH / 4096));
+    let waited = pair.a.hca.link_mut(1).unwrap().counters().xmit_wait;
+    pair.run_for(Duration::from_millis(20));
+    let later = pair.a.hca.link_mut(1).unwrap().counters().xmit_wait;
+    assert_eq!(later, waited, "nobody waits any more");
+}
+
+#[test]
+fn a_qp_that_waits_for_credits_can_be_moved_to_error() {
+    let (mut pair, mut a, b) = stalled();
+    write(&mut pair, &mut a, &b);
+    pair.run_for(Duration::from_millis(5));
+    let error = QpAttr {
+        state: QpState::Error.raw(),
+        ..QpAttr::default()
+    };
+    pair.a.modify_qp(a.qp, qp_attr::STATE, error).unwrap();
+    let flushed = CqeStatus::WorkRequestFlushed.raw();
+    assert_eq!(a.cq.poll().expect("it is flushed").status, flushed);
+    // Destroyed while its number still stands in the lane's queue.
+    pair.a
+        .destroy(ochre_hw::cmd::Opcode::DestroyQp, a.qp)
+        .unwrap();
+    pair.b.hca.link_mut(1).unwrap().set_rx_lanes(u16::MAX);
+    pair.run_for(Duration::from_millis(5));
+    assert_eq!(a.cq.poll(), None);
+}
+
+#[test]
+fn management_passes_while_data_wait() {
+    let (mut pair, mut a, b) = stalled();
+    write(&mut pair, &mut a, &b);
+    pair.run_for(Duration::from_millis(5));
+    // A round of the subnet manager in B, answered by A's firmware on lane 15.
+    use ochre_wire::mad::{attr, class, method, Mad};
+    let pd = pair.b.alloc_pd();
+    let (cqn, mut cq) = pair.b.create_cq(0, 3);
+    let (qp, mut guest) = pair.b.create_qp(QpType::Smi, pd, [cqn, cqn], &SIZES);
+    pair.b.start_datagram(qp, QpType::Smi, 0);
+    let (key, data) = pair.b.create_mr(pd, 4096, access::LOCAL_WRITE);
+    let ah = pair.b.create_ah(
+        pd,
+        ochre_hw::verbs::AddressVector {
+            dlid: LID_A,
+            port: 1,
+            ..Default::default()
+        },
+    );
+    let mad = Mad::new(class::SUBN_LID_ROUTED, method::GET, attr::NODE_INFO, 0, 3);
+    pair.b.mem.write(data, &mad.0).unwrap();
+    let sge = |addr, length| Sge {
+        addr,
+        length,
+        lkey: key,
+    };
+    guest.post_recv(1, &[sge(data + 1024, 296)]);
+    let wqe = SendWqe {
+        opcode: SendOpcode::Send.raw(),
+        num_sge: 1,
+        remote: u64::from(ah),
+        ..SendWqe::default()
+    };
+    guest.post_send(&wqe, &elements(&[sge(data, 256)]));
+    pair.b.ring(qp, &guest);
+    pair.settle();
+    assert_eq!(cq.poll().expect("an answer").slid, LID_A);
+}
