@@ -175,7 +175,6 @@ fn round(pair: &mut Pair, c: &mut Connection) -> bool {
     let mut found = false;
     let Connection { ends, lanes } = c;
     for n in 0..2 {
-        let host = if n == 0 { &mut pair.a } else { &mut pair.b };
         let end = &mut ends[n];
         while let Some(cqe) = end.send_cq.poll() {
             lanes[n].sent(&mut end.guest, &cqe);
@@ -188,6 +187,7 @@ fn round(pair: &mut Pair, c: &mut Connection) -> bool {
         lanes[1 - n].post_receives(&mut end.guest);
         if lanes[n].post_sends(&mut end.guest) {
             found = true;
+            let host = if n == 0 { &mut pair.a } else { &mut pair.b };
             if end.guest.wants_send_doorbell() {
                 host.hca.doorbell(host.now, doorbell::SEND, end.number);
             }
@@ -204,7 +204,11 @@ fn simulate(scenario: &Scenario, seed: u64) {
             seed: rng.next(),
             ..MemConfig::default()
         },
-        PortConfig::default(),
+        PortConfig {
+            // A lost packet takes its credits along until the next flow control packet.
+            fc_refresh: Duration::from_micros(20),
+            ..PortConfig::default()
+        },
     );
     pair.bring_up();
     let mut connections: Vec<_> = (0..scenario.connections)
@@ -241,6 +245,8 @@ fn simulate(scenario: &Scenario, seed: u64) {
         };
         pair.now = next.max(pair.now + Duration::from_nanos(1));
     }
+    // What nobody acknowledges may still be under way.
+    pair.run_for(Duration::from_millis(1));
     for c in &connections {
         for lane in &c.lanes {
             lane.check_memory();

@@ -185,6 +185,7 @@ fn read_reply(psn: Psn, packets: u32, reth: &Reth, msn: u32) -> ReadReply {
         key: reth.rkey,
         len: reth.len,
         msn,
+        repeated: false,
     }
 }
 
@@ -232,11 +233,14 @@ fn repeat<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, packet: &Packet<'_>) {
             let packets = qp.mtu().packets(reth.len);
             let r = &mut qp.responder;
             let is_known = psn.add(packets).diff(r.expected) <= 0;
-            if !is_known || r.replies.rewind_read(psn) || r.replies.resources() >= most {
+            if !is_known || r.replies.rewind_read(psn) || r.replies.repetitions() >= most {
                 return;
             }
             let reply = read_reply(psn, packets, &reth, r.msn);
-            r.replies.repeat_read(reply);
+            r.replies.read(ReadReply {
+                repeated: true,
+                ..reply
+            });
         }
         Operation::CmpSwap | Operation::FetchAdd => {
             qp.responder.replies.repeat_atomic(psn, most);

@@ -27,6 +27,8 @@ pub(crate) struct ReadReply {
     pub(crate) len: u32,
     /// Message sequence number once the READ was taken.
     pub(crate) msn: u32,
+    /// It answers a request that was answered before.
+    pub(crate) repeated: bool,
 }
 
 /// One thing to send.
@@ -39,7 +41,12 @@ pub(crate) enum Reply {
         msn: u32,
     },
     /// The value before an atomic.
-    Atomic { psn: Psn, value: u64, msn: u32 },
+    Atomic {
+        psn: Psn,
+        value: u64,
+        msn: u32,
+        repeated: bool,
+    },
     /// Data of a READ.
     Read(ReadReply),
 }
@@ -48,8 +55,10 @@ pub(crate) enum Reply {
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     queue: VecDeque<Reply>,
-    /// READs and atomics in `queue`.
-    resources: usize,
+    /// READs and atomics in `queue` that are answered for the first time.
+    fresh: usize,
+    /// And those that are answered again.
+    repeated: usize,
     /// Results of the last atomics: PSN, value, MSN; the oldest first.
     results: VecDeque<(Psn, u64, u32)>,
 }
@@ -59,7 +68,8 @@ impl Replies {
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.results.clear();
-        self.resources = 0;
+        self.fresh = 0;
+        self.repeated = 0;
     }
 
     #[inline]
@@ -73,10 +83,17 @@ impl Replies {
         self.queue.len() >= MAX_QUEUED
     }
 
-    /// READs and atomics whose replies are not sent completely.
+    /// READs and atomics whose first replies are not sent completely: what a requester has under
+    /// way at least.
     #[inline]
     pub(crate) fn resources(&self) -> usize {
-        self.resources
+        self.fresh
+    }
+
+    /// READs and atomics that are being answered again.
+    #[inline]
+    pub(crate) fn repetitions(&self) -> usize {
+        self.repeated
     }
 
     /// The next reply to send.
@@ -89,7 +106,13 @@ impl Replies {
     #[inline]
     pub(crate) fn pop(&mut self) {
         match self.queue.pop_front() {
-            Some(Reply::Atomic { .. } | Reply::Read(_)) => self.resources -= 1,
+            Some(Reply::Atomic { repeated, .. } | Reply::Read(ReadReply { repeated, .. })) => {
+                if repeated {
+                    self.repeated -= 1;
+                } else {
+                    self.fresh -= 1;
+                }
+            }
             Some(Reply::Ack { .. }) | None => {}
         }
     }
@@ -110,15 +133,14 @@ impl Replies {
         }
     }
 
-    /// Adds the response to a new READ.
+    /// Adds the response to a READ.
     pub(crate) fn read(&mut self, read: ReadReply) {
-        self.drop_covered_ack();
-        self.repeat_read(read);
-    }
-
-    /// Adds the response to a READ that was answered before.
-    pub(crate) fn repeat_read(&mut self, read: ReadReply) {
-        self.resources += 1;
+        if read.repeated {
+            self.repeated += 1;
+        } else {
+            self.drop_covered_ack();
+            self.fresh += 1;
+        }
         self.queue.push_back(Reply::Read(read));
     }
 
@@ -129,8 +151,13 @@ impl Replies {
             self.results.pop_front();
         }
         self.results.push_back((psn, value, msn));
-        self.resources += 1;
-        self.queue.push_back(Reply::Atomic { psn, value, msn });
+        self.fresh += 1;
+        self.queue.push_back(Reply::Atomic {
+            psn,
+            value,
+            msn,
+            repeated: false,
+        });
     }
 
     /// An acknowledge that stands last is covered by the response that comes behind it.
@@ -151,14 +178,19 @@ impl Replies {
         if self.queue.iter().any(waits) {
             return true;
         }
-        if self.resources >= most {
+        if self.repeated >= most {
             return false;
         }
         let Some(&(psn, value, msn)) = self.results.iter().rev().find(|r| r.0 == psn) else {
             return false;
         };
-        self.resources += 1;
-        self.queue.push_back(Reply::Atomic { psn, value, msn });
+        self.repeated += 1;
+        self.queue.push_back(Reply::Atomic {
+            psn,
+            value,
+            msn,
+            repeated: true,
+        });
         true
     }
 
@@ -197,6 +229,7 @@ mod tests {
             key: 0,
             len: packets * 256,
             msn: 0,
+            repeated: false,
         }
     }
 
@@ -264,7 +297,7 @@ mod tests {
         assert!(r.repeat_atomic(Psn::new(1), 4));
         // Asked again before it is sent: one answer is enough.
         assert!(r.repeat_atomic(Psn::new(1), 4));
-        assert_eq!(r.resources(), 1);
+        assert_eq!((r.resources(), r.repetitions()), (0, 1));
         assert!(matches!(r.front(), Some(Reply::Atomic { value: 10, .. })));
         assert!(!r.repeat_atomic(Psn::new(2), 1));
     }

@@ -31,7 +31,9 @@ pub(crate) fn run<D: Dma, T: Transmit>(
             Reply::Ack { psn, syndrome, msn } => {
                 send(qp, ctx, tx, Operation::Ack, psn, aeth(syndrome, msn))
             }
-            Reply::Atomic { psn, value, msn } => {
+            Reply::Atomic {
+                psn, value, msn, ..
+            } => {
                 let ext = Ext {
                     atomic_ack: value,
                     ..aeth(ACK, msn)

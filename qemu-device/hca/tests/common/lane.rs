@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 
 use ochre_hw::cqe::{Cqe, CqeOpcode, CQE_IMM, CQE_SOLICITED};
 use ochre_hw::wqe::{
-    AtomicSegment, SendOpcode, SendWqe, Sge, SEND_FENCE, SEND_INLINE, SEND_SIGNALED,
-    SEND_SOLICITED,
+    AtomicSegment, SendOpcode, SendWqe, Sge, SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
 };
 
 use super::guest::{elements, GuestQp};
@@ -162,17 +161,18 @@ impl Lane {
             return self.rng.below(3 << 20);
         }
         let random = self.rng.below(SLOT + 1);
-        self.rng.pick(&[
-            0,
-            1,
-            mtu - 1,
-            mtu,
-            mtu + 1,
-            3 * mtu + 17,
-            random / 16,
-            random,
-        ])
-        .min(SLOT)
+        self.rng
+            .pick(&[
+                0,
+                1,
+                mtu - 1,
+                mtu,
+                mtu + 1,
+                3 * mtu + 17,
+                random / 16,
+                random,
+            ])
+            .min(SLOT)
     }
 
     /// Cuts a piece of memory into elements, some of them empty.
