@@ -58,7 +58,7 @@ workspace_result() {
 workspace_build() {
 	"$enter" cargo build --manifest-path "$top/Cargo.toml" --release --workspace --locked
 	mkdir -p "$top/build/provider"
-	install -m 755 "$cache/target/release/libochre_provider.so" "$top/build/provider/.new"
+	install -m 755 "$cache/target/release/libochre.so" "$top/build/provider/.new"
 	mv "$top/build/provider/.new" "$top/build/provider/libochre-rdmav34.so"
 	echo 'driver ochre' >"$top/build/provider/ochre.driver"
 }
