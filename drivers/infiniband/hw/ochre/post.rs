@@ -42,6 +42,10 @@ use kernel::prelude::*;
 /// Posts send requests.
 pub(crate) fn send(hca: Hca<'_, Ochre>, qp: &Qp, wrs: &mut SendWrs<'_, Ochre>) -> Result {
     let queues = qp.queues()?;
+    if hca.is_dead() && matches!(qp.qp_type(), QpType::Smi | QpType::Gsi) {
+        // A MAD that is flushed is sent again and again; one that cannot be sent is given up.
+        return Err(EIO);
+    }
     let posted = queues.post(Side::Send, |batch| {
         while let Some(wr) = wrs.next() {
             if matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Rtr) {
