@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ochre_link::{Port, PortConfig, PortState, Seal, ShmCable, ShmConfig, Time, Widths};
 use ochre_wire::{pad_len, trailer_len, Bth, CrcCheck, Lid, Lnh, Lrh, Mtu, Sealer, Sl, Vl};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::time::{clock_gettime, ClockId};
 
 /// LRH and BTH.
 const HEADERS: usize = 8 + 12;
@@ -166,6 +167,12 @@ fn receive(e: &mut End, a: &Args, memory: &mut [u8], at: &mut usize) -> u64 {
     n
 }
 
+/// Processor time of this thread in seconds.
+fn cpu_seconds() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let a = Arc::new(args()?);
     assert_eq!(HEADERS, Lrh::LEN + Bth::LEN);
@@ -204,7 +211,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 rx.port.flush();
                 rx.sleep();
             }
-            (packets, rx.sleeps, *rx.port.counters())
+            (packets, rx.sleeps, *rx.port.counters(), cpu_seconds())
         })
     };
     let mut memory: Vec<u8> = (0..MEMORY).map(|i| (i * 7) as u8).collect();
@@ -232,13 +239,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let took = began.map_or(Duration::ZERO, |b| b.elapsed());
     stop.store(true, Ordering::Relaxed);
-    let (packets, rx_sleeps, r) = receiver.join().map_err(|_| "the receiver failed")?;
+    let tx_cpu = cpu_seconds();
+    let (packets, rx_sleeps, r, rx_cpu) = receiver.join().map_err(|_| "the receiver failed")?;
     let t = *tx.port.counters();
     println!(
         "{packets} packets of {} bytes in {took:.2?}: {:.2} GB/s of payload, {:.2} M packets/s",
         a.payload,
         packets as f64 * a.payload as f64 / took.as_secs_f64() / 1e9,
         packets as f64 / took.as_secs_f64() / 1e6,
+    );
+    println!(
+        "processor time: sender {tx_cpu:.2} s, receiver {rx_cpu:.2} s; {:.2} GB per second of the busier",
+        packets as f64 * a.payload as f64 / tx_cpu.max(rx_cpu) / 1e9,
     );
     println!(
         "sleeps: sender {}, receiver {rx_sleeps}; flow control packets {}; waited {} us; errors {}",

@@ -3,7 +3,8 @@
 //!
 //! The file is a pcap file with nanosecond times and link type 197 (ERF). Each record has an ERF
 //! header of type 21 (InfiniBand) or 25 (InfiniBand link packet) and the bytes as they are on the
-//! cable, from LRH to VCRC or LPCRC. The ERF interface tells port and direction: 0 and 1 are sent and
+//! cable, from LRH to VCRC or LPCRC (link packets are padded with zeros to 8 bytes, without which
+//! analysers take them for cut off). The ERF interface tells port and direction: 0 and 1 are sent and
 //! received on the first port, 2 and 3 on the second. A packet that turns around inside a port shows
 //! once as sent and once as received.
 
@@ -23,6 +24,8 @@ const ERF_INFINIBAND: u8 = 21;
 const ERF_INFINIBAND_LINK: u8 = 25;
 /// Records may have different lengths.
 const ERF_FLAG_VARYING: u8 = 0x04;
+/// Bytes of a recorded link packet.
+const LINK_RECORD: usize = 8;
 /// Least time between two flushes of an idle port.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const BUFFER: usize = 256 << 10;
@@ -109,7 +112,11 @@ impl Capture {
         let mut h = [0; 16 + ERF_HEADER];
         let (sec, nsec) = ((ns / 1_000_000_000) as u32, (ns % 1_000_000_000) as u32);
         let len = packet.len().min(SNAPLEN as usize - ERF_HEADER);
-        let whole = (ERF_HEADER + len) as u16;
+        let pad = match content {
+            Content::Link => LINK_RECORD.saturating_sub(len),
+            Content::Data => 0,
+        };
+        let whole = (ERF_HEADER + len + pad) as u16;
         h[0..4].copy_from_slice(&sec.to_le_bytes());
         h[4..8].copy_from_slice(&nsec.to_le_bytes());
         h[8..12].copy_from_slice(&u32::from(whole).to_le_bytes());
@@ -120,11 +127,12 @@ impl Capture {
         h[24] = content as u8;
         h[25] = ERF_FLAG_VARYING | interface & 3;
         h[26..28].copy_from_slice(&whole.to_be_bytes());
-        h[30..32].copy_from_slice(&(len as u16).to_be_bytes());
+        h[30..32].copy_from_slice(&((len + pad) as u16).to_be_bytes());
         let out = &mut inner.out;
         let result = out
             .write_all(&h)
-            .and_then(|()| out.write_all(packet.get(..len).unwrap_or_default()));
+            .and_then(|()| out.write_all(packet.get(..len).unwrap_or_default()))
+            .and_then(|()| out.write_all([0; LINK_RECORD].get(..pad).unwrap_or_default()));
         inner.error = result.err();
     }
 }
@@ -210,6 +218,23 @@ mod tests {
         assert_eq!(r[16..24], (1_700_000_000u64 << 32 | 1 << 31).to_le_bytes());
         assert_eq!(r[24..32], [21, 4 | 3, 0, 22, 0, 0, 0, 6]);
         assert_eq!(&r[32..], b"packet");
+    }
+
+    #[test]
+    fn link_packets_are_padded() {
+        let file = Shared::default();
+        let tap = Tap {
+            capture: Capture::new(file.clone()).unwrap(),
+            port: 0,
+            link_packets: true,
+            epoch_ns: 0,
+        };
+        tap.record(Time::ZERO, Content::Link, Direction::Sent, b"linkpk");
+        drop(tap);
+        let b = file.0.lock().unwrap().clone();
+        assert_eq!(b[24 + 8..24 + 12], 24u32.to_le_bytes());
+        assert_eq!(b[24 + 24..24 + 32], [25, 4, 0, 24, 0, 0, 0, 8]);
+        assert_eq!(&b[24 + 32..], b"linkpk\0\0");
     }
 
     #[test]

@@ -123,6 +123,10 @@ impl<C: Cable> Port<C> {
                 drain.take(packet.len);
             }
         }
+        // Credits go back in the middle of a long batch, so that the sender works on meanwhile.
+        if self.flow.due != 0 {
+            self.flush();
+        }
     }
 
     /// Lanes (bits) from which [`Port::rx`] may take packets; all at first. Packets of other data
