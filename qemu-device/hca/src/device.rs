@@ -7,7 +7,7 @@ use ochre_hw::cmd::port::Counter;
 use ochre_hw::doorbell;
 use ochre_hw::eqe::EventType;
 use ochre_hw::verbs::QpState;
-use ochre_link::{Cable, PhysState, Port};
+use ochre_link::{Cable, PhysState, Port, PortEvent};
 use ochre_wire::mad::{Mad, MAD_LEN};
 use ochre_wire::{Lid, Mtu, Psn, Vl};
 
@@ -164,8 +164,14 @@ impl<D: Dma, C: Cable> Device<D, C> {
     pub(crate) fn after_mad(&mut self) {
         for (n, link) in self.links.iter_mut().enumerate() {
             while let Some(event) = link.poll_event() {
-                self.mgmt
-                    .link_event(&mut self.ctx.ports, n as u8 + 1, &event);
+                let port = n as u8 + 1;
+                self.mgmt.link_event(&mut self.ctx.ports, port, &event);
+                // Who waits for credits of a link that is gone waits for nothing.
+                if matches!(event, PortEvent::State { .. }) {
+                    for vl in 0..16 {
+                        self.ctx.sched.credits(port, Vl::new(vl));
+                    }
+                }
             }
         }
         while let Some((port, event)) = self.mgmt.take_event() {

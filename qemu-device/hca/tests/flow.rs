@@ -159,3 +159,39 @@ fn management_passes_while_data_wait() {
     pair.settle();
     assert_eq!(cq.poll().expect("an answer").slid, LID_A);
 }
+
+#[test]
+fn who_waits_for_credits_does_not_wait_for_a_link_that_is_gone() {
+    let (mut pair, mut a, b) = stalled();
+    write(&mut pair, &mut a, &b);
+    pair.run_for(Duration::from_millis(1));
+    let pd = pair.a.alloc_pd();
+    let (cqn, mut cq) = pair.a.create_cq(0, 3);
+    let (qp, mut guest) = pair.a.create_qp(QpType::Ud, pd, [cqn, cqn], &SIZES);
+    pair.a.start_datagram(qp, QpType::Ud, 1);
+    let av = ochre_hw::verbs::AddressVector {
+        dlid: LID_B,
+        port: 1,
+        ..Default::default()
+    };
+    let wqe = SendWqe {
+        opcode: SendOpcode::Send.raw(),
+        flags: SEND_SIGNALED,
+        num_sge: 1,
+        remote: u64::from(b.qp) << 32 | u64::from(pair.a.create_ah(pd, av)),
+        ..SendWqe::default()
+    };
+    let (lkey, addr) = pair.a.create_mr(pd, 4096, access::LOCAL_WRITE);
+    let sge = Sge {
+        addr,
+        length: 4096,
+        lkey,
+    };
+    guest.post_send(&wqe, &elements(&[sge]));
+    pair.a.ring(qp, &guest);
+    pair.run_for(Duration::from_millis(5));
+    assert_eq!(cq.poll(), None, "no credits");
+    pair.b.hca.link_mut(1).unwrap().cable_mut().plug(false);
+    pair.run_for(Duration::from_millis(5));
+    assert_eq!(cq.poll().expect("the datagram is lost").status, 0);
+}
