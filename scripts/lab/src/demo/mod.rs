@@ -17,10 +17,10 @@ use anyhow::{Context, Result};
 
 use crate::device::Kind;
 use crate::dmesg;
-use crate::exec::Finished;
 use crate::lab::{Lab, Options};
 use crate::launch::HCA_ID;
 use crate::output::{line, say};
+use crate::vm::Vm;
 use report::{Program, Report};
 
 /// Prints each step with the time since the start.
@@ -133,12 +133,12 @@ fn show(
             (a, "iblinkinfo", "Active"),
             (a, "sminfo", "SMINFO_MASTER"),
         ] {
-            single(steps, report, faults, vm, words, needle)?;
+            single(steps, report, faults, vm, words, needle);
         }
         drop(manager);
     }
     for words in ["rdma link", "rdma resource"] {
-        single(steps, report, faults, a, words, device)?;
+        single(steps, report, faults, a, words, device);
     }
 
     for (index, pair) in programs::pairs(&kind).iter().enumerate() {
@@ -177,25 +177,42 @@ fn single(
     steps: &Steps,
     report: &mut Report,
     faults: &mut Vec<String>,
-    vm: &crate::vm::Vm,
+    vm: &Vm,
     words: &str,
     needle: &str,
-) -> Result<()> {
+) {
     steps.say(&format!("VM {}: {words}", vm.name()));
-    let (program, finished): (Program, Finished) = programs::single(vm, words, needle)?;
-    for text in finished.out.lines().chain(finished.err.lines()) {
-        line(vm.name(), text);
+    match programs::single(vm, words, needle) {
+        Ok((program, finished)) => {
+            for text in finished.out.lines().chain(finished.err.lines()) {
+                line(vm.name(), text);
+            }
+            if !program.ok {
+                faults.push(format!(
+                    "{words} in VM {}: {}, and '{}' is expected in its output",
+                    vm.name(),
+                    finished.exit,
+                    needle.trim()
+                ));
+            }
+            report.programs.push(program);
+        }
+        Err(error) => {
+            say(format!("          {error:#}"));
+            faults.push(format!("{words} failed: {error:#}"));
+            let argv: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            report.programs.push(failed(&argv));
+        }
     }
-    if !program.ok {
-        faults.push(format!(
-            "{words} in VM {}: {}, and '{}' is expected in its output",
-            vm.name(),
-            finished.exit,
-            needle.trim()
-        ));
+}
+
+/// The report's entry for a program without a result.
+fn failed(argv: &[String]) -> Program {
+    Program {
+        name: argv.first().cloned().unwrap_or_default(),
+        argv: argv.to_vec(),
+        ..Program::default()
     }
-    report.programs.push(program);
-    Ok(())
 }
 
 /// Notes how a pair of programs did.
@@ -219,11 +236,7 @@ fn keep(
             steps.say(&format!("{:<52} FAILED", argv.join(" ")));
             say(format!("          {error:#}"));
             faults.push(format!("{} failed: {error:#}", argv.join(" ")));
-            report.programs.push(Program {
-                name: argv.first().cloned().unwrap_or_default(),
-                argv: argv.to_vec(),
-                ..Program::default()
-            });
+            report.programs.push(failed(argv));
         }
     }
 }

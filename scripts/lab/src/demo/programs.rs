@@ -12,8 +12,11 @@ use crate::exec::Finished;
 use crate::lab::{run, shell, start};
 use crate::vm::Vm;
 
-/// How long one program may take.
+/// How long a pair of programs may take.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a program alone may take.
+const SINGLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// TCP port of the handshakes of the pingpong and perftest programs.
 const PORT: u16 = 18515;
@@ -101,7 +104,7 @@ pub fn pairs(kind: &Kind) -> Vec<Pair> {
 /// When it cannot be run; a failure of its own is in the result.
 pub fn single(vm: &Vm, words: &str, needle: &str) -> Result<(Program, Finished)> {
     let argv: Vec<&str> = words.split_whitespace().collect();
-    let finished = run(vm, &argv, LIMIT)?;
+    let finished = run(vm, &argv, SINGLE_LIMIT)?;
     let program = Program {
         name: argv.first().copied().unwrap_or_default().to_owned(),
         argv: argv.iter().map(|&word| word.to_owned()).collect(),
