@@ -27,7 +27,8 @@ pub struct Counters {
     /// PortMulticastRcvPkts.
     pub multicast_rcv_pkts: u64,
     /// PortXmitWait: ticks of [`XMIT_WAIT_TICK_NS`] in which there was a packet to send and none was
-    /// sent, for want of credits or of space on the cable.
+    /// sent, for want of credits or of space on the cable. Begin and end of a wait are known as well
+    /// as the owner tells the time: once a round.
     pub xmit_wait: u64,
     /// PortXmitDiscards: packets thrown away before they were sent.
     pub xmit_discards: u64,

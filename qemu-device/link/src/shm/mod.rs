@@ -6,7 +6,9 @@
 //! sleeps. When the peer dies or hangs up, the cable is down, and the end that had connected tries
 //! anew, so that it becomes the listener itself if need be.
 //!
-//! A peer can break only its own link: sizes are sealed, indices checked, descriptors verified.
+//! A peer can break only its own link: sizes are sealed, indices checked, descriptors verified. One
+//! thing is left to its good will: an eventfd belongs to both processes, and one that makes its own
+//! blocking again and fills its counter can make this end wait in a wake-up.
 
 mod hello;
 mod ring;
