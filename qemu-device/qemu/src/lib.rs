@@ -11,4 +11,5 @@ pub mod cable;
 pub mod config;
 pub mod device;
 pub mod ram;
+pub mod urgency;
 pub mod wake;
