@@ -113,9 +113,14 @@ pub type Refused = (Status, u8);
 impl Host {
     /// A host whose port is at this end of a cable; the device is not enabled.
     pub fn new(config: Config, port: PortConfig, cable: MemCable) -> Self {
-        let mem = Memory::new(MEMORY);
+        Self::with_memory(config, port, cable, MEMORY)
+    }
+
+    /// The same with so many bytes of memory.
+    pub fn with_memory(config: Config, port: PortConfig, cable: MemCable, bytes: usize) -> Self {
+        let mem = Memory::new(bytes);
         // Address 0 stays free, so that a zero address is an error.
-        let mut heap = Heap::new(4096, MEMORY as u64);
+        let mut heap = Heap::new(4096, bytes as u64);
         let cmdq = heap.take(64 + (64 << CMDQ_LOG));
         let args = heap.take(4096);
         let link = Port::new(port, cable);
@@ -243,6 +248,11 @@ impl Host {
     /// A region over new memory; gives its key and address, which is its virtual address too.
     pub fn create_mr(&mut self, pd: u32, bytes: u64, access: u32) -> (u32, u64) {
         let addr = self.heap.take(bytes);
+        (self.create_mr_at(pd, addr, bytes, access), addr)
+    }
+
+    /// A region over memory that is there; gives its key.
+    pub fn create_mr_at(&mut self, pd: u32, addr: u64, bytes: u64, access: u32) -> u32 {
         let input = CreateMr {
             mem: block(addr, bytes),
             iova: addr,
@@ -252,7 +262,7 @@ impl Host {
             kind: MrKind::Pages.raw(),
             ..CreateMr::default()
         };
-        (self.create(Opcode::CreateMr, input).unwrap(), addr)
+        self.create(Opcode::CreateMr, input).unwrap()
     }
 
     /// What CREATE_QP takes for a QP with a buffer of these sizes.
@@ -376,6 +386,30 @@ impl Host {
         self.modify_qp(qp, rts, to(QpState::Rts)).unwrap();
     }
 
+    /// Takes a UC QP from RESET to RTS, to its peer at `dlid`.
+    pub fn start_uc(&mut self, qp: u32, peer: u32, dlid: u16) {
+        use qp_attr as m;
+        let to = |state: QpState| QpAttr {
+            state: state.raw(),
+            port: 1,
+            access: access::QP,
+            path_mtu: 3,
+            dest_qpn: peer,
+            av: AddressVector {
+                dlid,
+                port: 1,
+                ..AddressVector::default()
+            },
+            ..QpAttr::default()
+        };
+        let init = m::STATE | m::PKEY_INDEX | m::PORT | m::ACCESS_FLAGS;
+        self.modify_qp(qp, init, to(QpState::Init)).unwrap();
+        let rtr = m::STATE | m::AV | m::PATH_MTU | m::DEST_QPN | m::RQ_PSN;
+        self.modify_qp(qp, rtr, to(QpState::Rtr)).unwrap();
+        self.modify_qp(qp, m::STATE | m::SQ_PSN, to(QpState::Rts))
+            .unwrap();
+    }
+
     pub fn create_ah(&mut self, pd: u32, av: AddressVector) -> u32 {
         let input = CreateAh {
             av,
@@ -478,9 +512,14 @@ impl Pair {
     }
 
     pub fn with(cable: MemConfig, port: PortConfig) -> Self {
+        Self::with_memory(cable, port, MEMORY)
+    }
+
+    /// The same with so many bytes of memory in each.
+    pub fn with_memory(cable: MemConfig, port: PortConfig, memory: usize) -> Self {
         let (left, right) = MemCable::pair(cable);
         let host = |n: u64, cable| {
-            Host::new(
+            Host::with_memory(
                 Config {
                     node_guid: Guid(0x0200_5e00_0000_0000 + (n << 8)),
                     ..Config::default()
@@ -490,6 +529,7 @@ impl Pair {
                     ..port.clone()
                 },
                 cable,
+                memory,
             )
         };
         Pair {
