@@ -122,6 +122,12 @@ impl RxCredits {
         Ok(())
     }
 
+    /// A packet of `n` blocks will arrive that the sender has not counted.
+    #[inline]
+    pub fn unsent(&mut self, n: u16) {
+        self.abr = self.abr.wrapping_sub(n) & MASK;
+    }
+
     /// Counts a packet of `n` blocks taken out of the buffer.
     #[inline]
     pub fn released(&mut self, n: u16) {

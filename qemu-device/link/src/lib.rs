@@ -9,6 +9,7 @@
 //! - [`cable`]: what a port asks of the thing below it.
 //! - [`mem`]: a cable inside one process with latency and seeded faults, for simulation.
 //! - [`shm`]: a cable between two processes, in shared memory.
+//! - [`fault`]: rules that drop, repeat, delay and damage packets on demand.
 //! - [`capture`]: the tap that writes packets to a file.
 //!
 //! # Use
@@ -26,6 +27,7 @@ pub mod capture;
 pub mod counters;
 pub mod credit;
 mod drain;
+pub mod fault;
 pub mod mem;
 pub mod port;
 pub mod rate;
@@ -40,6 +42,7 @@ pub use arbiter::VlArbitration;
 pub use cable::{Cable, CableError, Frame, Presence, Wake};
 pub use capture::{Capture, Tap};
 pub use counters::Counters;
+pub use fault::{ParseError, Report, RuleSet};
 pub use mem::{Faults, MemCable, MemConfig};
 pub use port::{Port, PortConfig, PortEvent, Role, RxPacket, Seal, TxStall};
 pub use rate::{Speeds, Widths};

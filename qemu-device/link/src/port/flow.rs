@@ -7,6 +7,7 @@ use ochre_wire::{FlowControl, Vl};
 
 use crate::counters::{Counters, XMIT_WAIT_TICK_NS};
 use crate::credit::{self, RxCredits, TxCredits};
+use crate::fault::Note;
 use crate::time::Time;
 
 /// Number of data lanes that exist.
@@ -148,6 +149,23 @@ impl Flow {
             self.overrun[i].now = true;
         }
         ok
+    }
+
+    /// Makes good what rules for wire faults did.
+    pub(super) fn take_note(&mut self, note: Note) {
+        match note {
+            // It goes no further than this: its credits go back at once.
+            Note::Lost(vl, n) => {
+                if self.arrived(vl, n) {
+                    self.left(vl, n);
+                }
+            }
+            Note::Extra(vl, n) => {
+                if let Some(rx) = self.rx.get_mut(vl.index()) {
+                    rx.unsent(n);
+                }
+            }
+        }
     }
 
     /// A packet has left its buffer.

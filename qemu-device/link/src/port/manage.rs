@@ -7,6 +7,7 @@ use crate::arbiter::VlArbitration;
 use crate::cable::Cable;
 use crate::capture::Tap;
 use crate::counters::Counters;
+use crate::fault::{Report, RuleSet};
 use crate::rate::{Speeds, Widths};
 use crate::state::{PhysState, PortState, StateError};
 
@@ -216,19 +217,27 @@ impl<C: Cable> Port<C> {
 
     /// Turns the capture on or off.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
-        if let Some(old) = &self.tap {
-            old.capture.flush();
-        }
-        self.tap = tap;
+        self.wire.set_tap(tap);
+    }
+
+    /// Other rules for wire faults, see [`crate::fault`]; their counts start anew. What waits for the
+    /// former ones goes on at the next [`Port::poll`], which is to come soon.
+    pub fn set_faults(&mut self, rules: RuleSet) {
+        self.wire.set_rules(rules, self.config.crc);
+    }
+
+    /// The rules for wire faults, and what they have done.
+    pub fn faults(&self) -> Report {
+        self.wire.report()
     }
 
     /// The cable.
     pub fn cable(&self) -> &C {
-        &self.cable
+        self.wire.cable()
     }
 
     /// The cable, for its descriptors and handlers.
     pub fn cable_mut(&mut self) -> &mut C {
-        &mut self.cable
+        self.wire.cable_mut()
     }
 }

@@ -19,9 +19,10 @@ use ochre_wire::{FlowControl, Lid, Mtu, Vl};
 
 use crate::arbiter::VlArbitration;
 use crate::cable::{Cable, Frame, Presence, Wake};
-use crate::capture::{Content, Direction, Tap};
+use crate::capture::{Content, Direction};
 use crate::counters::Counters;
 use crate::drain::Drain;
+use crate::fault::Wire;
 use crate::ring::Ring;
 use crate::state::{PhysState, PortState};
 use crate::time::Time;
@@ -39,12 +40,11 @@ const THRESHOLD: u8 = 8;
 /// All methods use the time of the last [`Port::poll`].
 pub struct Port<C: Cable> {
     config: PortConfig,
-    cable: C,
+    wire: Wire<C>,
     now: Time,
     counters: Counters,
     events: VecDeque<PortEvent>,
     arbitration: VlArbitration,
-    tap: Option<Tap>,
 
     trainer: Trainer,
     seen: Presence,
@@ -82,12 +82,11 @@ impl<C: Cable> Port<C> {
         config.loopback_buffer = config.loopback_buffer.clamp(32 << 10, 64 << 20);
         let trainer = Trainer::new(config.widths, config.speeds, config.seed);
         Port {
-            cable,
+            wire: Wire::new(cable),
             now: Time::ZERO,
             counters: Counters::default(),
             events: VecDeque::new(),
             arbitration: VlArbitration::default(),
-            tap: None,
             phys_told: trainer.phys(),
             trainer,
             seen: Presence::default(),
@@ -120,7 +119,7 @@ impl<C: Cable> Port<C> {
     pub fn poll(&mut self, now: Time) {
         self.now = self.now.max(now);
         let now = self.now;
-        self.cable.poll(now);
+        self.wire.poll(now);
         self.look_at_presence();
         if self.trainer.next_deadline().is_some_and(|t| now >= t) {
             let o = self.trainer.on_time(now);
@@ -139,15 +138,16 @@ impl<C: Cable> Port<C> {
                 self.stalls.space_found(now, &mut self.counters);
             }
         }
-        self.counters.symbol_errors += u64::from(self.cable.take_symbol_errors());
-        if self.send_link_frames() {
-            self.cable.flush();
+        self.counters.symbol_errors += u64::from(self.wire.take_symbol_errors());
+        let sent = self.send_delayed();
+        if self.send_link_frames() || sent {
+            self.wire.flush();
         }
     }
 
     /// When [`Port::poll`] has to be called even if nothing arrives.
     pub fn next_deadline(&self) -> Option<Time> {
-        let mut t = Time::earliest(self.cable.next_deadline(), self.trainer.next_deadline());
+        let mut t = Time::earliest(self.wire.next_deadline(), self.trainer.next_deadline());
         if self.trainer.is_up() {
             t = Time::earliest(t, self.flow.next_deadline());
         }
@@ -170,22 +170,19 @@ impl<C: Cable> Port<C> {
     /// Publishes what was sent and released, and wakes the peer if it sleeps. Once per batch.
     pub fn flush(&mut self) {
         self.send_link_frames();
-        self.cable.flush();
+        self.wire.flush();
     }
 
     /// Before sleeping: `false` if there is something to do (poll and receive again), else the cable
     /// will wake this end. Flushes first, the capture too.
     pub fn arm(&mut self) -> bool {
         self.send_link_frames();
-        if let Some(tap) = &self.tap {
-            tap.capture.flush_if_old(self.now);
-        }
         let wake = if self.stalls.any() {
             Wake::All
         } else {
             Wake::Packets
         };
-        let idle = self.cable.arm(wake);
+        let idle = self.wire.arm(wake);
         idle && !self.work_inside()
     }
 
@@ -197,7 +194,7 @@ impl<C: Cable> Port<C> {
     }
 
     fn look_at_presence(&mut self) {
-        let presence = self.cable.presence();
+        let presence = self.wire.presence();
         if presence == self.seen {
             return;
         }
@@ -244,6 +241,7 @@ impl<C: Cable> Port<C> {
 
     fn link_lost(&mut self) {
         self.flow.reset(None, 0);
+        self.wire.clear();
         self.stalls.clear(self.now, &mut self.counters);
         self.open = None;
         self.current = None;
@@ -289,10 +287,27 @@ impl<C: Cable> Port<C> {
         }
     }
 
+    /// Sends packets that rules have delayed and that are due; gives whether there were any.
+    fn send_delayed(&mut self) -> bool {
+        self.open.is_none()
+            && self.trainer.is_up()
+            && self.trainer.phys() != PhysState::Recovery
+            && self.wire.pump()
+    }
+
+    /// The frame that is next, past the rules for wire faults.
+    fn next_frame(&mut self) -> Option<(Frame, usize)> {
+        let next = self.wire.rx_next();
+        while let Some(note) = self.wire.take_note() {
+            self.flow.take_note(note);
+        }
+        next
+    }
+
     /// Takes in training sequences and link packets that are next on the cable.
     fn take_link_frames(&mut self) {
         while !self.current_on_cable() {
-            match self.cable.rx_next() {
+            match self.next_frame() {
                 Some((frame @ (Frame::Training | Frame::Link), _)) => self.take_link_frame(frame),
                 _ => break,
             }
@@ -301,10 +316,10 @@ impl<C: Cable> Port<C> {
 
     /// Takes in the training sequence or link packet that is next on the cable.
     fn take_link_frame(&mut self, frame: Frame) {
-        let bytes = self.cable.rx_bytes();
+        let bytes = self.wire.rx_bytes();
         if frame == Frame::Training {
             let sequence = Sequence::read(bytes);
-            self.cable.rx_release();
+            self.wire.rx_release();
             match sequence {
                 Some(s) => {
                     for o in self.trainer.on_sequence(s, self.now).into_iter().flatten() {
@@ -316,9 +331,7 @@ impl<C: Cable> Port<C> {
             }
             return;
         }
-        if let Some(tap) = &self.tap {
-            tap.record(self.now, Content::Link, Direction::Received, bytes);
-        }
+        self.wire.record_next(Content::Link);
         let packet: Option<&[u8; FlowControl::LEN]> = bytes.try_into().ok();
         let crc = self.config.crc;
         let fc = packet.and_then(|p| {
@@ -328,15 +341,17 @@ impl<C: Cable> Port<C> {
                 Some(FlowControl::read_unchecked(p))
             }
         });
-        self.cable.rx_release();
+        self.wire.rx_release();
         if !self.trainer.is_up() {
             return;
         }
-        let Some(fc) = fc else {
+        let Some(mut fc) = fc else {
             self.counters.rcv_errors += 1;
             self.phy_error();
             return;
         };
+        // What rules have delayed is still to arrive.
+        fc.fctbs = fc.fctbs.wrapping_sub(self.wire.rx_blocks(fc.vl));
         let most = flow::most_blocks(self.mtu);
         if !self.flow.receive(&fc, most, self.now) {
             self.counters.rcv_errors += 1;
@@ -358,34 +373,45 @@ impl<C: Cable> Port<C> {
             return false;
         }
         while let Some(s) = self.trainer.to_send() {
-            let Ok(slot) = self.cable.tx_reserve(Frame::Training, Sequence::LEN) else {
+            let Ok(slot) = self
+                .wire
+                .cable_mut()
+                .tx_reserve(Frame::Training, Sequence::LEN)
+            else {
                 return any;
             };
             slot.copy_from_slice(&s.to_bytes());
-            self.cable.tx_commit();
+            self.wire.cable_mut().tx_commit();
             self.trainer.sent();
             any = true;
         }
-        if self.flow.due == 0 || !self.trainer.is_up() {
+        let due = self.flow.due & !self.wire.held_lanes();
+        if due == 0 || !self.trainer.is_up() {
             return any;
         }
         for vl in (0..flow::LANES as u8).map(Vl::new) {
-            if self.flow.due & 1 << vl.get() == 0 {
+            if due & 1 << vl.get() == 0 {
                 continue;
             }
-            let Ok(slot) = self.cable.tx_reserve(Frame::Link, FlowControl::LEN) else {
+            // What rules have delayed is not sent yet.
+            let waiting = self.wire.tx_blocks(vl);
+            let Ok(slot) = self
+                .wire
+                .cable_mut()
+                .tx_reserve(Frame::Link, FlowControl::LEN)
+            else {
                 return any;
             };
             self.flow.due &= !(1 << vl.get());
             let init = self.state == PortState::Initialize;
             let threshold = self.overrun_threshold;
             let fc = self.flow.make(vl, init, threshold, &mut self.counters);
-            if let (Some(fc), Some(out)) = (fc, slot.first_chunk_mut()) {
+            if let (Some(mut fc), Some(out)) = (fc, slot.first_chunk_mut()) {
+                fc.fctbs = fc.fctbs.wrapping_sub(waiting);
                 fc.write(out);
-                if let Some(tap) = &self.tap {
-                    tap.record(self.now, Content::Link, Direction::Sent, out);
-                }
-                self.cable.tx_commit();
+                let packet = *out;
+                self.wire.record(Content::Link, Direction::Sent, &packet);
+                self.wire.cable_mut().tx_commit();
                 any = true;
             }
         }

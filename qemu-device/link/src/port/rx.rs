@@ -75,7 +75,7 @@ impl<C: Cable> Port<C> {
             Some(Current {
                 place: Place::Cable,
                 ..
-            }) => self.cable.rx_bytes(),
+            }) => self.wire.rx_bytes(),
             Some(Current {
                 place: Place::Loopback(i),
                 ..
@@ -97,7 +97,7 @@ impl<C: Cable> Port<C> {
         let vl = packet.vl;
         match place {
             Place::Cable => {
-                self.cable.rx_release();
+                self.wire.rx_release();
                 self.flow.left(vl, credit::blocks(packet.len));
             }
             Place::Loopback(i) => {
@@ -216,9 +216,7 @@ impl<C: Cable> Port<C> {
                 if !self.lane_open(lrh.vl) {
                     break;
                 }
-                if let Some(tap) = &self.tap {
-                    tap.record(self.now, Content::Data, Direction::Received, bytes);
-                }
+                self.wire.record(Content::Data, Direction::Received, bytes);
                 self.count_received(lrh.dlid.is_multicast(), len);
                 return Some(Current {
                     place: Place::Loopback(i),
@@ -236,7 +234,7 @@ impl<C: Cable> Port<C> {
     /// The next good packet on the cable that may be taken now; those that may not are held back.
     fn next_on_cable(&mut self) -> Option<Current> {
         loop {
-            let (frame, len) = self.cable.rx_next()?;
+            let (frame, len) = self.next_frame()?;
             match frame {
                 Frame::Training | Frame::Link => self.take_link_frame(frame),
                 Frame::Data | Frame::BadData => {
@@ -256,7 +254,7 @@ impl<C: Cable> Port<C> {
     fn admit(&mut self, frame: Frame, len: usize) -> Option<RxPacket> {
         if !self.trainer.is_up() {
             self.counters.state_drops += 1;
-            self.cable.rx_release();
+            self.wire.rx_release();
             return None;
         }
         let rules = Rules {
@@ -268,11 +266,9 @@ impl<C: Cable> Port<C> {
             lid: self.lid,
             lmc: self.lmc,
         };
-        let bytes = self.cable.rx_bytes();
+        let bytes = self.wire.rx_bytes();
         let (meta, verdict) = check::check(bytes, frame, &rules);
-        if let Some(tap) = &self.tap {
-            tap.record(self.now, Content::Data, Direction::Received, bytes);
-        }
+        self.wire.record_next(Content::Data);
         let blocks = credit::blocks(len);
         let buffered = meta.is_none_or(|m| self.flow.arrived(m.vl, blocks));
         let meta = match (meta, verdict) {
@@ -304,7 +300,7 @@ impl<C: Cable> Port<C> {
     fn hold(&mut self, meta: &Meta, len: usize) {
         let i = meta.vl.index();
         let room = !meta.vl.is_management() || self.held_vl15 < self.config.vl15_buffer;
-        if room && self.held[i].push(self.cable.rx_bytes()) {
+        if room && self.held[i].push(self.wire.rx_bytes()) {
             self.held_lanes |= 1 << i;
             if meta.vl.is_management() {
                 self.held_vl15 += 1;
@@ -317,7 +313,7 @@ impl<C: Cable> Port<C> {
             self.counters.rcv_errors += 1;
             self.flow.left(meta.vl, credit::blocks(len));
         }
-        self.cable.rx_release();
+        self.wire.rx_release();
     }
 
     fn drop_packet(
@@ -327,7 +323,7 @@ impl<C: Cable> Port<C> {
         blocks: u16,
         verdict: Result<(), Reject>,
     ) {
-        self.cable.rx_release();
+        self.wire.rx_release();
         if let (Some(meta), true) = (meta, buffered) {
             self.flow.left(meta.vl, blocks);
         }

@@ -93,7 +93,7 @@ impl<C: Cable> Port<C> {
                 return Err(TxStall::NoCredits(vl));
             }
         }
-        match self.cable.tx_reserve(Frame::Data, bytes) {
+        match self.wire.tx_reserve(bytes) {
             Ok(slot) => {
                 self.open = Some(open);
                 Ok(slot)
@@ -115,7 +115,7 @@ impl<C: Cable> Port<C> {
             Some(Open {
                 loopback: Some(i), ..
             }) => self.loopback[i].slot(),
-            Some(_) => self.cable.tx_slot(),
+            Some(_) => self.wire.tx_slot(),
             None => &mut [],
         }
     }
@@ -130,7 +130,7 @@ impl<C: Cable> Port<C> {
         let crc = self.config.crc;
         let slot = match open.loopback {
             Some(i) => self.loopback[i].slot(),
-            None => self.cable.tx_slot(),
+            None => self.wire.tx_slot(),
         };
         if seal == Seal::Port {
             if let Some((body, out)) = slot.split_last_chunk_mut::<{ Vcrc::LEN }>() {
@@ -143,19 +143,24 @@ impl<C: Cable> Port<C> {
                 };
             }
         }
-        if let Some(tap) = &self.tap {
-            tap.record(self.now, Content::Data, Direction::Sent, slot);
-        }
         self.open = None;
         match open.loopback {
             Some(i) => {
+                let slot = self.loopback[i].slot();
+                self.wire.record(Content::Data, Direction::Sent, slot);
                 self.loopback[i].commit();
                 self.counters.loopback_pkts += 1;
             }
             None => {
-                self.cable.tx_commit();
-                if let Some(tx) = self.flow.tx.get_mut(open.vl.index()) {
-                    tx.sent(credit::blocks(open.bytes));
+                let n = credit::blocks(open.bytes);
+                match self.flow.tx.get_mut(open.vl.index()) {
+                    Some(tx) => {
+                        let times = self.wire.commit(tx.available().saturating_sub(n));
+                        tx.sent(n * times);
+                    }
+                    None => {
+                        self.wire.commit(u16::MAX);
+                    }
                 }
             }
         }
@@ -225,7 +230,7 @@ impl<C: Cable> Port<C> {
         if self.open.is_some() || self.trainer.phys() == PhysState::Recovery {
             return false;
         }
-        let cable = self.cable.tx_reserve(Frame::Data, MAX_FRAME) != Err(CableError::Full);
+        let cable = self.wire.has_space();
         let loopback = self
             .loopback
             .iter_mut()
