@@ -24,7 +24,6 @@ use crate::abi::{Host, Ram};
 use crate::cable::{Ready, Socket};
 use crate::config::Config;
 use crate::ram::GuestMemory;
-use crate::urgency;
 use crate::wake::{now, Event, Poller, Timer};
 
 /// Doorbell pages: one for the kernel, the others for user contexts.
@@ -243,7 +242,6 @@ impl Core {
 
     /// Body of the service thread.
     pub fn service(&self) {
-        urgency::raise();
         let mut ready = Vec::with_capacity(8);
         while !self.stop.load(Ordering::SeqCst) {
             if self.round(&ready) {

@@ -11,5 +11,4 @@ pub mod cable;
 pub mod config;
 pub mod device;
 pub mod ram;
-pub mod urgency;
 pub mod wake;
