@@ -47,6 +47,7 @@ mkdir -p "$root/etc/ssl/certs"
 echo ochre >"$root/etc/hostname"
 
 # What the results of later steps depend on.
+# shellcheck disable=SC2016  # dpkg-query's own substitution
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' \
 	gcc libc6-dev rustc bindgen libclang-dev libglib2.0-dev libibverbs-dev >"$root/etc/ochre-tools"
 echo "$release" >"$root/etc/ochre-root"
