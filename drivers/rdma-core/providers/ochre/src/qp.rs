@@ -293,8 +293,8 @@ unsafe fn create(
         sq: Queue::new(layout.sq_offset, layout.log_sq_slots, layout.log_sq_stride),
         rq: Queue::new(layout.rq_offset, layout.log_rq_slots, layout.log_rq_stride),
     });
-    if attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-        qp.qp.comp_mask |= ffi::VERBS_QP_EX;
+    let by_field = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    if by_field {
         // SAFETY: both variants of the union are plain C structures, of which the second extends the
         // first; all is zero so far.
         let extended = unsafe { &mut qp.qp.__bindgen_anon_1.qp_ex };
@@ -314,6 +314,10 @@ unsafe fn create(
     };
     if err != 0 {
         return Err(err);
+    }
+    if by_field {
+        // libibverbs clears the mask while it makes the QP.
+        qp.qp.comp_mask |= ffi::VERBS_QP_EX;
     }
     let sizes = layout.sizes();
     attr.cap.max_send_wr = sizes.send_wr;
