@@ -47,12 +47,12 @@ fields() {
 capture() {
 	local file
 	file=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["capture"])' "$report")
-	tshark -r "$file" -c 20000 --disable-protocol rpcordma -T fields \
+	tshark -r "$file" --disable-protocol rpcordma -T fields \
 		-e infiniband.lrh.vl -e infiniband.bth.opcode -e infiniband.mad.mgmtclass -e _ws.expert.message \
 		>"$scratch/packets" 2>"$scratch/errors" || { cat "$scratch/errors"; return 1; }
 	awk -F'\t' '
 		{ packets++ }
-		$1 == 15 { management++ }
+		$1 == "0x0f" { management++ }
 		$2 != "" && $2 < 32 { rc++ }
 		$2 != "" && $2 >= 32 && $2 < 64 { uc++ }
 		$2 == 100 || $2 == 101 { ud++ }

@@ -62,8 +62,13 @@ pub fn show(lab: &Lab) -> Result<(FlowControl, Vec<Result<Program>>)> {
         || -> Result<_> { Ok((counters(sender, device, 1)?, counters(receiver, device, 1)?)) };
     let before = read()?;
     let slow = Slow::new(receiver)?;
-    let slowed = pair(receiver, sender, &transfer);
+    let mut slowed = pair(receiver, sender, &transfer);
     drop(slow);
+    if let Ok(program) = &mut slowed {
+        program
+            .figures
+            .insert("receiver_drains_MBps".into(), RATE as f64 / 1e6);
+    }
     let after = read()?;
 
     let flow = FlowControl {

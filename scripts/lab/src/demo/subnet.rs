@@ -9,24 +9,35 @@ use anyhow::{anyhow, bail, Context, Result};
 use super::figures;
 use super::report::Port;
 use crate::device::Kind;
-use crate::exec::Program;
 use crate::lab::{eventually, run, shell, start as start_program, Lab};
 use crate::vm::Vm;
 
 /// How long OpenSM may take to bring the subnet up.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Starts OpenSM in a VM, where it runs until the VM ends.
+/// Starts OpenSM in a VM, where it runs until the VM ends: one for each port, as each has a subnet of
+/// its own. It looks at the subnet every two seconds, so that a port that comes back is soon active.
 ///
 /// # Errors
-/// When the VM is not up.
-pub fn start(vm: &Vm) -> Result<Program> {
-    // It looks at the subnet every two seconds, so that a port that comes back is soon active again.
-    start_program(
-        vm,
-        &["opensm", "--sweep", "2", "-f", "/tmp/opensm.log"],
-        false,
-    )
+/// When the VM is not up or has no HCA.
+pub fn start(vm: &Vm) -> Result<()> {
+    let hca = vm
+        .config
+        .hca
+        .as_ref()
+        .ok_or_else(|| anyhow!("VM {} has no HCA for a subnet", vm.name()))?;
+    for number in 1..=hca.links.len() as u64 {
+        // A port's GUID is its node's plus its number.
+        let guid = format!("{:#x}", hca.guid + number);
+        let log = format!("/tmp/opensm{number}.log");
+        // The program runs on when nobody listens to it.
+        drop(start_program(
+            vm,
+            &["opensm", "-g", &guid, "--sweep", "2", "-f", &log],
+            false,
+        )?);
+    }
+    Ok(())
 }
 
 /// Waits until every port of the lab is active.
@@ -48,7 +59,13 @@ pub fn wait_active(lab: &Lab) -> Result<()> {
             active.with_context(|| {
                 let log = lab
                     .vm("a")
-                    .and_then(|vm| run(vm, &["tail", "-n", "8", "/tmp/opensm.log"], LIMIT))
+                    .and_then(|vm| {
+                        run(
+                            vm,
+                            &["tail", "-n", "8", &format!("/tmp/opensm{number}.log")],
+                            LIMIT,
+                        )
+                    })
                     .map(|finished| finished.out)
                     .unwrap_or_default();
                 format!(

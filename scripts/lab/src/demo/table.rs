@@ -87,7 +87,10 @@ pub fn figures(program: &Program) -> String {
         return format!("{min:.1} us at least, {typical:.1} us typically");
     }
     if let (Some(time), Some(rate)) = (get("iteration_us"), get("rate_Mbps")) {
-        return format!("{time:.1} us each, {rate:.0} Mbit/s");
+        let slow = get("receiver_drains_MBps").map_or_else(String::new, |drain| {
+            format!(" (the receiver drains {drain:.0} MB/s)")
+        });
+        return format!("{time:.1} us each, {rate:.0} Mbit/s{slow}");
     }
     "ok".to_owned()
 }
