@@ -2,7 +2,7 @@
 
 //! The C ABI of the core: the twin of `ochre-core.h`.
 
-use std::ffi::{c_char, c_void, CStr};
+use std::ffi::{c_char, c_void, CStr, CString};
 use std::path::PathBuf;
 use std::ptr;
 
@@ -12,7 +12,7 @@ use crate::config::{self, Config, MAX_PORTS};
 use crate::device::{Core, DOORBELL_BAR_SIZE};
 
 /// Changes with the header.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 /// A range of guest RAM as the device's DMA sees it.
 #[repr(C)]
@@ -213,18 +213,27 @@ pub unsafe extern "C" fn ochre_core_new(
     match made {
         Ok(core) => Box::into_raw(Box::new(core)),
         Err(message) => {
-            let mut end = message.len().min(error_size.saturating_sub(1));
-            while !message.is_char_boundary(end) {
-                end -= 1;
-            }
-            if error_size > 0 {
-                // SAFETY: end + 1 <= error_size bytes, which the caller promises.
-                unsafe {
-                    ptr::copy_nonoverlapping(message.as_ptr().cast(), error, end);
-                    error.add(end).write(0);
-                }
-            }
+            // SAFETY: the caller's promise.
+            unsafe { tell(&message, error, error_size) };
             ptr::null_mut()
+        }
+    }
+}
+
+/// Gives a message to C, cut where there is no room for all of it.
+///
+/// # Safety
+/// `error` has room for `error_size` bytes.
+unsafe fn tell(message: &str, error: *mut c_char, error_size: usize) {
+    let mut end = message.len().min(error_size.saturating_sub(1));
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    if error_size > 0 {
+        // SAFETY: end + 1 <= error_size bytes, which the caller promises.
+        unsafe {
+            ptr::copy_nonoverlapping(message.as_ptr().cast(), error, end);
+            error.add(end).write(0);
         }
     }
 }
@@ -346,6 +355,52 @@ pub unsafe extern "C" fn ochre_core_drain(core: *const Core, port: u32) -> u64 {
     unsafe { get(core) }.drain(port as usize)
 }
 
+/// Sets a port's rules for wire faults; on failure `false` and a message, and the former rules stay.
+///
+/// # Safety
+/// `core` is from `ochre_core_new`, `rules` is null or a C string, `error` has room for `error_size`
+/// bytes.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_set_faults(
+    core: *const Core,
+    port: u32,
+    rules: *const c_char,
+    error: *mut c_char,
+    error_size: usize,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let (core, rules) = unsafe { (get(core), string(rules)) };
+    match core.set_faults(port as usize, &rules.unwrap_or_default()) {
+        Ok(()) => true,
+        Err(message) => {
+            // SAFETY: the caller's promise.
+            unsafe { tell(&message, error, error_size) };
+            false
+        }
+    }
+}
+
+/// A port's rules for wire faults with their counts, for `ochre_core_free_text`.
+///
+/// # Safety
+/// `core` is from `ochre_core_new`.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_faults(core: *const Core, port: u32) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    let text = unsafe { get(core) }.faults(port as usize);
+    CString::new(text).unwrap_or_default().into_raw()
+}
+
+/// Frees a text.
+///
+/// # Safety
+/// `text` is from `ochre_core_faults`, and is not used any more.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_free_text(text: *mut c_char) {
+    // SAFETY: the caller's promise: made by CString::into_raw, and freed once.
+    drop(unsafe { CString::from_raw(text) });
+}
+
 /// Plugs a port's cable, or pulls it.
 ///
 /// # Safety
@@ -374,4 +429,14 @@ pub unsafe extern "C" fn ochre_core_plugged(core: *const Core, port: u32) -> boo
 pub unsafe extern "C" fn ochre_core_set_capturing(core: *const Core, capturing: bool) {
     // SAFETY: the caller's promise.
     unsafe { get(core) }.set_capturing(capturing);
+}
+
+/// Writes out what the capture has buffered.
+///
+/// # Safety
+/// `core` is from `ochre_core_new`.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_flush_capture(core: *const Core) {
+    // SAFETY: the caller's promise.
+    unsafe { get(core) }.flush_capture();
 }

@@ -2,9 +2,10 @@
 
 //! The properties of a device, checked.
 
+use std::io;
 use std::path::PathBuf;
 
-use ochre_link::{Speeds, Widths};
+use ochre_link::{ParseError, RuleSet, Speeds, Widths};
 
 /// Most ports that a device has.
 pub const MAX_PORTS: usize = 2;
@@ -106,6 +107,37 @@ pub fn default_guid(path: &str, process: u32) -> u64 {
     0x0200_0c00_0000_0000 | (hash & 0x0000_00ff_ffff_ffff)
 }
 
+/// Most bytes of a file of rules for wire faults.
+const RULES_MOST: u64 = 1 << 20;
+
+/// Parses rules for wire faults: the rules themselves, or `@` and the path of a file that has them.
+///
+/// # Errors
+/// A message that says what is wrong, where, and what would be right.
+pub fn faults(text: &str) -> Result<RuleSet, String> {
+    let Some(path) = text.strip_prefix('@') else {
+        return text.parse().map_err(|error: ParseError| error.to_string());
+    };
+    // Anything but a file could block.
+    let read = || {
+        let about = std::fs::metadata(path)?;
+        if !about.is_file() {
+            return Err(io::Error::other("it is not a file"));
+        }
+        if about.len() > RULES_MOST {
+            return Err(io::Error::other(format!(
+                "it has {} bytes, at most {RULES_MOST} can be rules",
+                about.len()
+            )));
+        }
+        std::fs::read_to_string(path)
+    };
+    let rules = read().map_err(|error| format!("cannot read rules from {path}: {error}"))?;
+    rules
+        .parse()
+        .map_err(|error: ParseError| format!("{path}: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +158,24 @@ mod tests {
         assert_ne!(one, default_guid("/b", 1));
         assert_ne!(one, default_guid("/a", 2));
         assert_eq!(one >> 40, 0x02_000c);
+    }
+
+    #[test]
+    fn faults_come_as_text_or_from_a_file() {
+        assert_eq!(faults("drop vl=0; ecn").map(|set| set.rules.len()), Ok(2));
+        assert!(faults("drp")
+            .unwrap_err()
+            .starts_with("line 1, column 1: `drp`"));
+        let path = std::env::temp_dir().join(format!("ochre-faults-{}", std::process::id()));
+        let at = format!("@{}", path.display());
+        std::fs::write(&path, "# two lines\ndrop psn=1..\n").unwrap();
+        let error = faults(&at).unwrap_err();
+        assert!(error.contains(": line 2, column 13: "), "{error}");
+        std::fs::write(&path, "seed 3\ndrop psn=1..9\n").unwrap();
+        assert_eq!(faults(&at).map(|set| set.seed), Ok(3));
+        std::fs::remove_file(&path).unwrap();
+        assert!(faults(&at).unwrap_err().starts_with("cannot read rules"));
+        assert!(faults("@/").unwrap_err().ends_with("it is not a file"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crossbeam_queue::ArrayQueue;
 use ochre_hca::{Budget, Hca, Interrupts, Time};
@@ -22,7 +22,7 @@ use ochre_wire::Guid;
 
 use crate::abi::{Host, Ram};
 use crate::cable::{Ready, Socket};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::ram::GuestMemory;
 use crate::wake::{now, Event, Poller, Timer};
 
@@ -33,6 +33,8 @@ pub const DOORBELL_BAR_SIZE: u64 = DOORBELL_PAGES as u64 * doorbell::PAGE_SIZE;
 
 /// Packets in one round of the service thread.
 const ROUND: Budget = Budget(128);
+/// Longest time for which the capture keeps a packet in its buffer.
+const CAPTURE_DELAY: Duration = Duration::from_millis(100);
 /// Doorbells that can wait for a busy device; more wait for the lock.
 const QUEUED_DOORBELLS: usize = 256;
 
@@ -65,6 +67,55 @@ struct State {
     timer: Time,
     drain: [u64; 2],
     capture: Option<Capture>,
+    /// Whether packets go to the capture.
+    capturing: bool,
+    /// When what the capture has buffered is to be written out.
+    flush: Option<Time>,
+}
+
+impl State {
+    /// Packets may have been sent or received.
+    #[inline]
+    fn moved(&mut self, at: Time) {
+        if self.capturing && self.flush.is_none() {
+            self.flush = Some(at + CAPTURE_DELAY);
+        }
+    }
+
+    /// When the service thread has to run even if nothing happens.
+    fn deadline(&self) -> Option<Time> {
+        Time::earliest(self.hca.next_deadline(), self.flush)
+    }
+
+    /// Writes the capture out where it is time to; gives why that failed, and ends the capture then.
+    fn flush_capture(&mut self, at: Time) -> Option<String> {
+        if self.flush.is_none_or(|due| due > at) {
+            return None;
+        }
+        self.flush = None;
+        let capture = self.capture.as_ref()?;
+        capture.flush();
+        let error = capture.take_error()?;
+        self.capture = None;
+        self.set_taps(false);
+        Some(format!("the capture has ended: {error}"))
+    }
+
+    fn set_taps(&mut self, capturing: bool) {
+        let capture = self.capture.clone().filter(|_| capturing);
+        self.capturing = capture.is_some();
+        for port in 0..self.hca.ports() {
+            let tap = capture.clone().map(|capture| Tap {
+                capture,
+                port: port as u8,
+                link_packets: false,
+                epoch_ns: epoch(),
+            });
+            if let Some(link) = self.hca.link_mut(port + 1) {
+                link.set_tap(tap);
+            }
+        }
+    }
 }
 
 /// A device.
@@ -155,6 +206,8 @@ impl Core {
                 timer: Time::MAX,
                 drain: [0; 2],
                 capture,
+                capturing: false,
+                flush: None,
             }),
             doorbells: ArrayQueue::new(QUEUED_DOORBELLS),
             waiting: AtomicU32::new(0),
@@ -232,7 +285,7 @@ impl Core {
 
     /// Brings the timer forward where the firmware's next deadline is before it.
     fn set_timer(&self, state: &mut State) {
-        if let Some(deadline) = state.hca.next_deadline() {
+        if let Some(deadline) = state.deadline() {
             if deadline < state.timer {
                 state.timer = deadline;
                 self.timer.set(deadline);
@@ -281,14 +334,20 @@ impl Core {
                 }
             }
         }
+        let idle = ready.iter().all(|ready| *ready == Ready::Timer)
+            && state.hca.next_deadline().is_none_or(|due| due > at);
+        if !idle {
+            state.moved(at);
+        }
         let more = self.run_doorbells(&mut state, at) | state.hca.poll(at, ROUND);
+        let ended = state.flush_capture(at);
         let sleep = !more && state.hca.arm();
         if sleep {
             state.asleep = true;
         }
         let problems = self.problems(&mut state);
         self.release(state, false);
-        for problem in problems.into_iter().flatten() {
+        for problem in problems.into_iter().flatten().chain(ended) {
             self.report(&problem);
         }
         sleep
@@ -391,6 +450,7 @@ impl Core {
             },
         };
         let at = now();
+        state.moved(at);
         let more = self.run_doorbells(&mut state, at) | state.hca.doorbell(at, offset, bell.value);
         self.release(state, more);
     }
@@ -410,6 +470,31 @@ impl Core {
     /// How fast a port (from 0) drains.
     pub fn drain(&self, index: usize) -> u64 {
         self.lock().drain.get(index).copied().unwrap_or(0)
+    }
+
+    /// Sets the rules for wire faults of a port (from 0).
+    ///
+    /// # Errors
+    /// A message for the user; the former rules then stay.
+    pub fn set_faults(&self, index: usize, text: &str) -> Result<(), String> {
+        let rules = config::faults(text)?;
+        let mut state = self.lock();
+        let result = match state.hca.link_mut(index + 1) {
+            Some(link) => {
+                link.set_faults(rules);
+                Ok(())
+            }
+            None => Err("the device has no such port; add ports=2".into()),
+        };
+        self.release(state, true);
+        result
+    }
+
+    /// The rules for wire faults of a port (from 0), and how often each has acted.
+    pub fn faults(&self, index: usize) -> String {
+        let state = self.lock();
+        let link = state.hca.link(index + 1);
+        link.map_or(String::new(), |link| link.faults().to_string())
     }
 
     /// Puts the cable of a port (from 0) in, or pulls it.
@@ -441,17 +526,15 @@ impl Core {
     /// Turns writing to the capture file on or off, if there is one.
     pub fn set_capturing(&self, capturing: bool) {
         let mut state = self.lock();
-        let capture = state.capture.clone().filter(|_| capturing);
-        for port in 0..state.hca.ports() {
-            let tap = capture.clone().map(|capture| Tap {
-                capture,
-                port: port as u8,
-                link_packets: false,
-                epoch_ns: epoch(),
-            });
-            if let Some(link) = state.hca.link_mut(port + 1) {
-                link.set_tap(tap);
-            }
+        state.set_taps(capturing);
+        drop(state);
+        self.flush_capture();
+    }
+
+    /// Writes out what the capture has buffered.
+    pub fn flush_capture(&self) {
+        if let Some(capture) = &self.lock().capture {
+            capture.flush();
         }
     }
 }

@@ -72,9 +72,14 @@ fn messages_of_every_kind_arrive_whole() {
         assert_eq!(received.byte_len as usize, len);
         assert_eq!(b.machine.read(to, len), bytes, "SEND of {len} bytes");
     }
-    let size = std::fs::metadata(&capture).unwrap().len();
-    assert!(size > 3 * 300_000, "the capture has {size} bytes");
+    let sent: usize = 3 * 329_000;
+    std::thread::sleep(Duration::from_millis(200));
+    let size = || std::fs::metadata(&capture).unwrap().len() as usize;
+    assert!(size() > sent, "a running capture has {} bytes", size());
+    a.post(SendOpcode::Write, &b.remote(DATA), DATA, 300_000, &[]);
+    a.done();
     a.machine.quit();
+    assert!(size() > sent + 300_000, "the capture has {} bytes", size());
     b.machine.quit();
 }
 

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OCHRE_CORE_ABI 1
+#define OCHRE_CORE_ABI 2
 #define OCHRE_MAX_PORTS 2
 
 /* The device: firmware, ports, links. Opaque to C. */
@@ -105,7 +105,18 @@ uint64_t ochre_core_drain(const OchreCore *core, uint32_t port);
 void ochre_core_set_plugged(OchreCore *core, uint32_t port, bool plugged);
 bool ochre_core_plugged(const OchreCore *core, uint32_t port);
 
+/*
+ * Rules for wire faults of a port (0 or 1); `rules` are the rules themselves or '@' and the path of a file. On failure
+ * false, and a message of at most error_size bytes in error; the former rules then stay.
+ */
+bool ochre_core_set_faults(OchreCore *core, uint32_t port, const char *rules, char *error, size_t error_size);
+/* The rules, and how often each has acted. To be freed by ochre_core_free_text. */
+char *ochre_core_faults(const OchreCore *core, uint32_t port);
+void ochre_core_free_text(char *text);
+
 /* Whether packets go to the capture file, if there is one. */
 void ochre_core_set_capturing(OchreCore *core, bool capturing);
+/* Write out what the capture has buffered. */
+void ochre_core_flush_capture(OchreCore *core);
 
 #endif

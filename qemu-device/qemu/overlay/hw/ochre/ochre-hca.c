@@ -21,6 +21,7 @@
 #include "hw/qdev-properties.h"
 #include "migration/vmstate.h"
 #include "qom/object.h"
+#include "system/system.h"
 #include "ochre-core.h"
 #include "ochre-ram.h"
 
@@ -39,6 +40,7 @@ struct OchreHca {
 
     OchreCore *core;
     QemuThread service;
+    Notifier exit_notifier;
 
     OchreRamMap ram;
 
@@ -52,6 +54,7 @@ struct OchreHca {
     char *width;
     uint64_t drain[OCHRE_MAX_PORTS];
     bool plugged[OCHRE_MAX_PORTS];
+    char *faults[OCHRE_MAX_PORTS];
     bool capturing;
 };
 
@@ -168,6 +171,14 @@ static void ochre_write_config(PCIDevice *pdev, uint32_t addr, uint32_t val,
     pcie_cap_flr_write_config(pdev, addr, val, len);
 }
 
+/* QEMU ends without unplugging its devices. */
+static void ochre_at_exit(Notifier *notifier, void *data)
+{
+    OchreHca *s = container_of(notifier, OchreHca, exit_notifier);
+
+    ochre_core_flush_capture(s->core);
+}
+
 static void ochre_realize(PCIDevice *pdev, Error **errp)
 {
     OchreHca *s = OCHRE_HCA(pdev);
@@ -243,6 +254,17 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
         pcie_cap_exit(pdev);
         return;
     }
+    for (i = 0; i < OCHRE_MAX_PORTS; i++) {
+        if (s->faults[i] && !ochre_core_set_faults(s->core, i, s->faults[i],
+                                                   message, sizeof(message))) {
+            error_setg(errp, "faults%d: %s", i, message);
+            ochre_core_free(s->core);
+            s->core = NULL;
+            msix_uninit(pdev, &s->msix, &s->msix);
+            pcie_cap_exit(pdev);
+            return;
+        }
+    }
     for (i = 0; i < s->ports; i++) {
         ochre_core_set_drain(s->core, i, s->drain[i]);
         ochre_core_set_plugged(s->core, i, s->plugged[i]);
@@ -252,12 +274,15 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
     name = g_strdup_printf("ochre/%s", pdev->qdev.id ? pdev->qdev.id : "hca");
     qemu_thread_create(&s->service, name, ochre_service, s,
                        QEMU_THREAD_JOINABLE);
+    s->exit_notifier.notify = ochre_at_exit;
+    qemu_add_exit_notifier(&s->exit_notifier);
 }
 
 static void ochre_exit(PCIDevice *pdev)
 {
     OchreHca *s = OCHRE_HCA(pdev);
 
+    qemu_remove_exit_notifier(&s->exit_notifier);
     /* The service thread may be waiting for the BQL, to raise an interrupt. */
     ochre_core_stop(s->core);
     bql_unlock();
@@ -368,6 +393,46 @@ static void ochre_set_plugged(Object *obj, Visitor *v, const char *name,
     }
 }
 
+/* faults0, faults1: rules for wire faults. Reading gives them with their counts. */
+static void ochre_get_faults(Object *obj, Visitor *v, const char *name,
+                             void *opaque, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    uint32_t port = (uintptr_t)opaque;
+    char *text;
+
+    if (s->core) {
+        text = ochre_core_faults(s->core, port);
+        visit_type_str(v, name, &text, errp);
+        ochre_core_free_text(text);
+    } else {
+        g_autofree char *kept = g_strdup(s->faults[port] ?: "");
+
+        text = kept;
+        visit_type_str(v, name, &text, errp);
+    }
+}
+
+static void ochre_set_faults(Object *obj, Visitor *v, const char *name,
+                             void *opaque, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    uint32_t port = (uintptr_t)opaque;
+    g_autofree char *rules = NULL;
+    char message[512] = "";
+
+    if (!visit_type_str(v, name, &rules, errp)) {
+        return;
+    }
+    if (s->core && !ochre_core_set_faults(s->core, port, rules, message,
+                                          sizeof(message))) {
+        error_setg(errp, "%s: %s", name, message);
+        return;
+    }
+    g_free(s->faults[port]);
+    s->faults[port] = g_steal_pointer(&rules);
+}
+
 /* capturing: pause the capture and go on with it. */
 static bool ochre_get_capturing(Object *obj, Error **errp)
 {
@@ -394,6 +459,16 @@ static void ochre_instance_init(Object *obj)
     }
     s->capturing = true;
     PCI_DEVICE(obj)->cap_present |= QEMU_PCI_CAP_EXPRESS;
+}
+
+static void ochre_instance_finalize(Object *obj)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    int i;
+
+    for (i = 0; i < OCHRE_MAX_PORTS; i++) {
+        g_free(s->faults[i]);
+    }
 }
 
 static const VMStateDescription ochre_vmstate = {
@@ -430,6 +505,7 @@ static void ochre_class_init(ObjectClass *klass, void *data)
     for (port = 0; port < OCHRE_MAX_PORTS; port++) {
         g_autofree char *drain = g_strdup_printf("drain%u", (unsigned)port);
         g_autofree char *plugged = g_strdup_printf("plugged%u", (unsigned)port);
+        g_autofree char *faults = g_strdup_printf("faults%u", (unsigned)port);
 
         object_class_property_add(klass, drain, "uint64", ochre_get_drain,
                                   ochre_set_drain, NULL, (void *)port);
@@ -440,6 +516,11 @@ static void ochre_class_init(ObjectClass *klass, void *data)
                                   ochre_set_plugged, NULL, (void *)port);
         object_class_property_set_description(klass, plugged,
             "whether the cable is plugged; may be set at any time");
+        object_class_property_add(klass, faults, "str", ochre_get_faults,
+                                  ochre_set_faults, NULL, (void *)port);
+        object_class_property_set_description(klass, faults,
+            "rules for wire faults, separated by ';', or @FILE (see "
+            "FAULTS.md); may be set at any time, reading adds counts");
     }
     object_class_property_add_bool(klass, "capturing", ochre_get_capturing,
                                    ochre_set_capturing);
@@ -452,6 +533,7 @@ static const TypeInfo ochre_info = {
     .parent = TYPE_PCI_DEVICE,
     .instance_size = sizeof(OchreHca),
     .instance_init = ochre_instance_init,
+    .instance_finalize = ochre_instance_finalize,
     .class_init = ochre_class_init,
     .interfaces = (InterfaceInfo[]) {
         { INTERFACE_PCIE_DEVICE },
