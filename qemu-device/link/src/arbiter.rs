@@ -164,13 +164,14 @@ impl VlArbitration {
             return;
         }
         let table = if self.high_turn {
-            self.high_left -= bytes as i64;
+            self.high_left = self.high_left.saturating_sub(bytes as i64);
             &mut self.high
         } else {
             &mut self.low
         };
         if table.entries.get(table.at).is_some_and(|e| e.vl == vl) {
-            table.left -= bytes as i32;
+            // An owner that does not ask whose turn it is charges on and on.
+            table.left = table.left.saturating_sub(bytes as i32);
         }
         if !self.high_turn {
             self.refill();
