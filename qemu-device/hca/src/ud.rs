@@ -133,6 +133,13 @@ pub fn run<D: Dma, T: Transmit>(
     match qp.state {
         QpState::Rts | QpState::Sqe => {}
         QpState::Error => return qp::flush(qp, ctx, budget),
+        QpState::Sqd => {
+            // A datagram is done when it is sent, so nothing is under way.
+            if core::mem::take(&mut qp.requester.wants_drained_event) {
+                ctx.event(EventType::QpSqDrained, 0, qp.number);
+            }
+            return Progress::Idle;
+        }
         _ => return Progress::Idle,
     }
     loop {

@@ -12,7 +12,7 @@ use ochre_hw::cmd::Opcode;
 use ochre_hw::cqe::{Cqe, CqeStatus, CQE_GRH, CQE_IMM, CQE_SOLICITED};
 use ochre_hw::eqe::EventType;
 use ochre_hw::queue::QpSizes;
-use ochre_hw::verbs::{access, AddressVector, QpState, QpType, AV_GRH};
+use ochre_hw::verbs::{access, qp_attr, AddressVector, QpAttr, QpState, QpType, AV_GRH};
 use ochre_hw::wqe::{
     SendOpcode, SendWqe, Sge, SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
 };
@@ -276,13 +276,11 @@ fn refused(change: impl Fn(&mut SendWqe, &mut Sge), status: CqeStatus) {
     pair.settle();
     assert_eq!(a.status(), CqeStatus::WorkRequestFlushed);
     assert_eq!(b.cq.poll(), None);
-    let rts = ochre_hw::verbs::QpAttr {
+    let rts = QpAttr {
         state: QpState::Rts.raw(),
-        ..Default::default()
+        ..QpAttr::default()
     };
-    pair.a
-        .modify_qp(a.qp, ochre_hw::verbs::qp_attr::STATE, rts)
-        .unwrap();
+    pair.a.modify_qp(a.qp, qp_attr::STATE, rts).unwrap();
     a.send(&mut pair.a, good, &[sge]);
     pair.settle();
     assert_eq!(a.status(), CqeStatus::Success);
@@ -517,6 +515,32 @@ fn an_overrun_completion_queue_breaks_with_its_qps() {
     a.send(&mut pair.a, a.wqe(b.qp, 1), &[sge]);
     assert_eq!(a.status(), CqeStatus::Success);
     assert_ne!(a.cqn, cq2);
+}
+
+#[test]
+fn a_drained_qp_says_so_and_goes_on_later() {
+    let mut pair = Pair::active();
+    let (mut a, mut b) = ends(&mut pair);
+    b.guest.post_recv(1, &[b.sge(0, 128)]);
+    let to = |state: QpState| QpAttr {
+        state: state.raw(),
+        sqd_event: 1,
+        ..QpAttr::default()
+    };
+    let drain = qp_attr::STATE | qp_attr::EN_SQD_ASYNC_NOTIFY;
+    pair.a.modify_qp(a.qp, drain, to(QpState::Sqd)).unwrap();
+    assert_eq!(pair.a.events(), [(EventType::QpSqDrained, 0, a.qp)]);
+    a.guest.post_send(&a.wqe(b.qp, 0), &[]);
+    pair.a.hca.doorbell(pair.now, 0, a.qp);
+    pair.settle();
+    assert_eq!(a.cq.poll(), None, "a drained queue does not begin");
+    pair.a
+        .modify_qp(a.qp, qp_attr::STATE, to(QpState::Rts))
+        .unwrap();
+    pair.settle();
+    assert_eq!(a.status(), CqeStatus::Success);
+    assert_eq!(b.one().wr_id, 1);
+    assert_eq!(pair.a.events(), []);
 }
 
 #[test]
