@@ -57,7 +57,8 @@ explain() {
 	if [ -z "$reason" ]; then
 		reason=$(grep -E '^(error(\[[A-Z0-9]+\])?:|E:)|^(/usr/bin/)?ld: |: (fatal )?error:|: ?ERROR:|^make.*\*\*\*' "$1" | head -n1 | sed 's/^[ \t]*//')
 	fi
-	printf '%s' "${reason:-$(tail -n1 "$1")}"
+	reason=${reason:-$(tail -n1 "$1")}
+	printf '%s' "${reason#setup: }"
 }
 
 # step NAME TITLE: run a step unless it is up to date.
