@@ -5,8 +5,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::guest::{GuestCq, GuestQp};
-use common::host::{GuestEq, Host, Pair, LID_A};
+use common::guest::{GuestCq, GuestEq, GuestQp};
+use common::host::{Host, Pair, LID_A};
 use ochre_hca::Dma;
 use ochre_hw::cmd::queue::ModifyCq;
 use ochre_hw::cmd::Opcode;

@@ -2,7 +2,8 @@
 //! The guest's side of queues: what a driver or provider does, as plainly as it can be written.
 
 use ochre_hw::cqe::{Cqe, CQE_PHASE};
-use ochre_hw::queue::{CqRecord, QpLayout, QpSizes};
+use ochre_hw::eqe::{Eqe, EQE_PHASE};
+use ochre_hw::queue::{CqRecord, EqRecord, QpLayout, QpSizes};
 use ochre_hw::wqe::{RecvWqe, SendWqe, Sge};
 
 use super::{Dma, Memory};
@@ -147,5 +148,47 @@ impl GuestCq {
         self.consumer = self.consumer.wrapping_add(1);
         self.mem.store_u32(self.base, self.consumer).unwrap();
         Some(cqe)
+    }
+}
+
+/// An event queue.
+pub struct GuestEq {
+    mem: Memory,
+    pub base: u64,
+    log_entries: u8,
+    consumer: u32,
+}
+
+impl GuestEq {
+    pub fn new(mem: &Memory, heap: &mut Heap, log_entries: u8) -> Self {
+        let bytes = EqRecord::SIZE as u64 + ((Eqe::SIZE as u64) << log_entries);
+        GuestEq {
+            mem: mem.clone(),
+            base: heap.take(bytes),
+            log_entries,
+            consumer: 0,
+        }
+    }
+
+    /// The next event, if there is one.
+    pub fn poll(&mut self) -> Option<Eqe> {
+        let slot = u64::from(self.consumer & ((1 << self.log_entries) - 1));
+        let at = self.base + EqRecord::SIZE as u64 + slot * Eqe::SIZE as u64;
+        let eqe = Eqe::from_bytes(&self.mem.bytes(at).unwrap());
+        let phase = if self.consumer >> self.log_entries & 1 == 0 {
+            EQE_PHASE
+        } else {
+            0
+        };
+        if eqe.owner & EQE_PHASE != phase {
+            return None;
+        }
+        self.consumer = self.consumer.wrapping_add(1);
+        self.mem.store_u32(self.base, self.consumer).unwrap();
+        Some(eqe)
+    }
+
+    pub fn arm(&self, value: u32) {
+        self.mem.store_u32(self.base + 4, value).unwrap();
     }
 }

@@ -15,8 +15,8 @@ use ochre_hw::cmd::qp::{CreateAh, CreateQp, ModifyQp, QueryQpOut};
 use ochre_hw::cmd::queue::{CreateCq, CreateEq};
 use ochre_hw::cmd::{CmdSlot, NumberIn, NumberOut, Opcode, Status, OWNER_DEVICE, OWNER_DRIVER};
 use ochre_hw::doorbell;
-use ochre_hw::eqe::{Eqe, EventType, EQE_PHASE};
-use ochre_hw::queue::{EqRecord, MemDesc, QpSizes};
+use ochre_hw::eqe::{Eqe, EventType};
+use ochre_hw::queue::{MemDesc, QpSizes};
 use ochre_hw::regs;
 use ochre_hw::verbs::{access, qp_attr, AddressVector, QpAttr, QpState, QpType};
 use ochre_hw::Field;
@@ -26,7 +26,7 @@ use ochre_wire::mad::sma::PortInfo;
 use ochre_wire::mad::{attr, class, method, Mad};
 use ochre_wire::{Guid, Lid};
 
-use super::guest::{GuestCq, GuestQp, Heap};
+use super::guest::{GuestCq, GuestEq, GuestQp, Heap};
 
 /// Vectors that were raised, in order.
 #[derive(Debug, Default)]
@@ -53,48 +53,6 @@ pub struct Host {
     cmd_next: u32,
     args: u64,
     async_eq: Option<GuestEq>,
-}
-
-/// An event queue.
-pub struct GuestEq {
-    mem: Memory,
-    pub base: u64,
-    log_entries: u8,
-    consumer: u32,
-}
-
-impl GuestEq {
-    pub fn new(mem: &Memory, heap: &mut Heap, log_entries: u8) -> Self {
-        let bytes = EqRecord::SIZE as u64 + ((Eqe::SIZE as u64) << log_entries);
-        GuestEq {
-            mem: mem.clone(),
-            base: heap.take(bytes),
-            log_entries,
-            consumer: 0,
-        }
-    }
-
-    /// The next event, if there is one.
-    pub fn poll(&mut self) -> Option<Eqe> {
-        let slot = u64::from(self.consumer & ((1 << self.log_entries) - 1));
-        let at = self.base + EqRecord::SIZE as u64 + slot * Eqe::SIZE as u64;
-        let eqe = Eqe::from_bytes(&self.mem.bytes(at).unwrap());
-        let phase = if self.consumer >> self.log_entries & 1 == 0 {
-            EQE_PHASE
-        } else {
-            0
-        };
-        if eqe.owner & EQE_PHASE != phase {
-            return None;
-        }
-        self.consumer = self.consumer.wrapping_add(1);
-        self.mem.store_u32(self.base, self.consumer).unwrap();
-        Some(eqe)
-    }
-
-    pub fn arm(&self, value: u32) {
-        self.mem.store_u32(self.base + 4, value).unwrap();
-    }
 }
 
 /// A piece of memory as one block.

@@ -5,6 +5,8 @@
 pub mod guest;
 pub mod host;
 pub mod lane;
+pub mod peers;
+pub mod pump;
 pub mod rng;
 
 pub use ochre_hca::memory::Memory;
