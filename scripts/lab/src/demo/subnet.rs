@@ -9,7 +9,8 @@ use anyhow::{anyhow, bail, Context, Result};
 use super::figures;
 use super::report::Port;
 use crate::device::Kind;
-use crate::lab::{eventually, run, shell, start as start_program, Lab};
+use crate::lab::{eventually, run, shell, Lab};
+use crate::proto::Command;
 use crate::vm::Vm;
 
 /// How long OpenSM may take to bring the subnet up.
@@ -30,12 +31,15 @@ pub fn start(vm: &Vm) -> Result<()> {
         // A port's GUID is its node's plus its number.
         let guid = format!("{:#x}", hca.guid + number);
         let log = format!("/tmp/opensm{number}.log");
+        let argv = ["opensm", "-g", &guid, "--sweep", "2", "-f", &log];
+        let command = Command {
+            argv: argv.map(str::to_owned).to_vec(),
+            // Two managers must not share what they remember.
+            env: [("OSM_CACHE_DIR".into(), format!("/tmp/opensm{number}"))].into(),
+            ..Command::default()
+        };
         // The program runs on when nobody listens to it.
-        drop(start_program(
-            vm,
-            &["opensm", "-g", &guid, "--sweep", "2", "-f", &log],
-            false,
-        )?);
+        drop(vm.start_program(command, false)?);
     }
     Ok(())
 }
