@@ -14,7 +14,7 @@ use ochre_wire::{write_trailer, Build, Guid, Lid, Packet, Qpn};
 use crate::cq::Cq;
 use crate::ctx::Ctx;
 use crate::eq::Eq;
-use crate::mem::{Mr, PageList, QueueMem, Target};
+use crate::mem::{Mr, PageBudget, PageList, QueueMem, Target};
 use crate::memory::Memory;
 use crate::port::PortContext;
 use crate::qp::{self, NewQp, Progress, Qp};
@@ -93,7 +93,7 @@ impl End {
                 page_shift: 12,
                 ..MemDesc::default()
             };
-            PageList::load(&mem, &desc, 0).unwrap()
+            PageList::load(&mem, &desc, 0, &PageBudget::new(1 << 20)).unwrap()
         };
         let eq = heap.take(4096);
         let entries = Eq::new(QueueMem::new(pages(eq, 4096)), 6, 0);
@@ -162,7 +162,7 @@ impl End {
             target: Target::Pages {
                 iova: self.data,
                 length: DATA,
-                pages: PageList::load(&self.mem, &desc, 0).unwrap(),
+                pages: PageList::load(&self.mem, &desc, 0, &PageBudget::new(1 << 20)).unwrap(),
                 first: 0,
             },
         };

@@ -16,6 +16,8 @@ pub struct Limits {
     pub cqs: u32,
     /// Memory regions.
     pub mrs: u32,
+    /// Pages that all objects together name in lists; each takes 8 bytes of the host's memory.
+    pub pages: u64,
     /// Protection domains.
     pub pds: u32,
     /// Address handles.
@@ -42,6 +44,7 @@ impl Default for Limits {
             qps: 1 << 16,
             cqs: 1 << 16,
             mrs: 1 << 20,
+            pages: 1 << 25,
             pds: 1 << 15,
             ahs: 1 << 16,
             eqs: u32::from(pci::MAX_VECTORS),

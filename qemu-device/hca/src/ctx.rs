@@ -14,7 +14,7 @@ use crate::ah::Ah;
 use crate::cq::{ArmCheck, Cq};
 use crate::eq::Eq;
 use crate::mcast::Groups;
-use crate::mem::{gather, scatter, MemError, MrTable, SgData};
+use crate::mem::{gather, scatter, MemError, MrTable, PageBudget, SgData};
 use crate::mgmt::KeyViolation;
 use crate::port::PortContext;
 use crate::sched::Scheduler;
@@ -52,6 +52,8 @@ pub struct Ctx<D> {
     pub now: Time,
     /// Most objects of each kind.
     pub limits: Limits,
+    /// Room for the lists of pages of all objects.
+    pub pages: PageBudget,
     /// Protection domains.
     pub pds: Table<Pd>,
     /// Event queues.
@@ -86,6 +88,7 @@ impl<D: Dma> Ctx<D> {
         Ctx {
             dma,
             now: Time::ZERO,
+            pages: PageBudget::new(limits.pages),
             pds: Table::new(1, limits.pds),
             eqs: Table::new(0, limits.eqs),
             cqs: Table::new(1, limits.cqs),

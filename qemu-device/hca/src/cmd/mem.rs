@@ -85,7 +85,7 @@ impl<D: Dma, C: Cable> Device<D, C> {
         if input.iova.checked_add(input.length - 1).is_none() {
             return Err(bad_length);
         }
-        let pages = PageList::load(&self.ctx.dma, &input.mem, 0x00)?;
+        let pages = PageList::load(&self.ctx.dma, &input.mem, 0x00, &self.ctx.pages)?;
         let first = input.iova & (pages.page_size() - 1);
         if first + input.length > pages.len() {
             return Err(bad_length);

@@ -113,7 +113,12 @@ impl<D: Dma, C: Cable> Device<D, C> {
         {
             return Err(CmdError::busy(0x1d));
         }
-        let mem = QueueMem::new(PageList::load(&self.ctx.dma, &input.mem, 0x00)?);
+        let mem = QueueMem::new(PageList::load(
+            &self.ctx.dma,
+            &input.mem,
+            0x00,
+            &self.ctx.pages,
+        )?);
         let sq = Place {
             offset: input.sq_offset,
             log_slots: input.log_sq_slots,

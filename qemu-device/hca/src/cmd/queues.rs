@@ -17,7 +17,7 @@ use crate::seams::Dma;
 impl<D: Dma, C: Cable> Device<D, C> {
     /// The memory of a queue that takes `bytes`; the descriptor is at byte 0 of the input.
     fn queue_mem(&self, desc: &MemDesc, bytes: u64) -> Result<QueueMem, CmdError> {
-        let mem = QueueMem::new(PageList::load(&self.ctx.dma, desc, 0x00)?);
+        let mem = QueueMem::new(PageList::load(&self.ctx.dma, desc, 0x00, &self.ctx.pages)?);
         if mem.len() < bytes {
             return Err(CmdError::parameter(0x08));
         }

@@ -10,7 +10,7 @@ mod sg;
 mod tests;
 
 pub use mr::{Mr, MrTable, Target};
-pub use pages::PageList;
+pub use pages::{PageBudget, PageList};
 pub use queue::QueueMem;
 pub use sg::{gather, scatter, SgData};
 

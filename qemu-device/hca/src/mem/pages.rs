@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A piece of memory: one block, or pages in the order of a list.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
 use ochre_hw::cmd::Status;
 use ochre_hw::queue::{MemDesc, MEM_INDIRECT, MEM_MAX_PAGES};
 
@@ -9,6 +12,55 @@ use crate::seams::Dma;
 
 /// Alignment of a block that is not a list of pages, bytes.
 const BLOCK_ALIGN: u64 = 64;
+
+/// How many pages all lists of a device may name together: each takes 8 bytes of the host's memory,
+/// and a guest may name the same page again and again.
+#[derive(Clone, Debug)]
+pub struct PageBudget {
+    used: Arc<AtomicU64>,
+    max: u64,
+}
+
+impl PageBudget {
+    /// Room for `max` pages.
+    pub fn new(max: u64) -> Self {
+        PageBudget {
+            used: Arc::default(),
+            max,
+        }
+    }
+
+    /// Pages that are named now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes room for `pages` pages until the result is dropped.
+    fn take(&self, pages: u64) -> Option<Share> {
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(pages).filter(|&sum| sum <= self.max)
+            });
+        taken.is_ok().then(|| Share {
+            used: self.used.clone(),
+            pages,
+        })
+    }
+}
+
+/// A part of a [`PageBudget`], given back when it is dropped.
+#[derive(Debug)]
+struct Share {
+    used: Arc<AtomicU64>,
+    pages: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
 
 /// Where the bytes of a piece of memory are.
 #[derive(Debug)]
@@ -21,7 +73,11 @@ pub struct PageList {
 #[derive(Debug)]
 enum Pages {
     Block(u64),
-    List(Box<[u64]>),
+    List {
+        pages: Box<[u64]>,
+        /// Held as long as the list.
+        _share: Share,
+    },
 }
 
 /// Byte offsets of the fields in a [`MemDesc`], for [`CmdError`].
@@ -35,7 +91,13 @@ mod field {
 
 impl PageList {
     /// Checks `desc`, which stands at byte `at` of a command's input, and reads its list of pages.
-    pub fn load<D: Dma>(dma: &D, desc: &MemDesc, at: usize) -> Result<Self, CmdError> {
+    /// The list counts against `budget` as long as it lives.
+    pub fn load<D: Dma>(
+        dma: &D,
+        desc: &MemDesc,
+        at: usize,
+        budget: &PageBudget,
+    ) -> Result<Self, CmdError> {
         let bad = |field| CmdError::parameter(at + field);
         if !(12..=31).contains(&desc.page_shift) {
             return Err(bad(field::PAGE_SHIFT));
@@ -57,18 +119,26 @@ impl PageList {
             }
             Pages::Block(desc.addr)
         } else {
-            Self::read_list(dma, desc, at)?
+            Self::read_list(dma, desc, at, budget)?
         };
         Ok(PageList { pages, shift, len })
     }
 
-    fn read_list<D: Dma>(dma: &D, desc: &MemDesc, at: usize) -> Result<Pages, CmdError> {
+    fn read_list<D: Dma>(
+        dma: &D,
+        desc: &MemDesc,
+        at: usize,
+        budget: &PageBudget,
+    ) -> Result<Pages, CmdError> {
         let bad = CmdError::parameter(at + field::ADDR);
         let count = desc.num_pages as usize;
         let page = 1u64 << desc.page_shift;
         if desc.addr % 8 != 0 || desc.addr.checked_add(count as u64 * 8).is_none() {
             return Err(bad);
         }
+        let share = budget
+            .take(count as u64)
+            .ok_or(CmdError::new(Status::NoResources, at + field::NUM_PAGES))?;
         let mut pages = Vec::with_capacity(count);
         let mut piece = [0; 4096];
         let mut addr = desc.addr;
@@ -92,7 +162,10 @@ impl PageList {
         if pages.windows(2).all(|p| p[0] + page == p[1]) {
             return Ok(Pages::Block(pages[0]));
         }
-        Ok(Pages::List(pages.into_boxed_slice()))
+        Ok(Pages::List {
+            pages: pages.into_boxed_slice(),
+            _share: share,
+        })
     }
 
     /// Bytes in all.
@@ -123,7 +196,7 @@ impl PageList {
         }
         match &self.pages {
             Pages::Block(addr) => Some((addr + offset, len)),
-            Pages::List(pages) => {
+            Pages::List { pages, .. } => {
                 let mut index = (offset >> self.shift) as usize;
                 let in_page = offset & (self.page_size() - 1);
                 let page = *pages.get(index)?;

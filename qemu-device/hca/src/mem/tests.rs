@@ -6,12 +6,18 @@ use ochre_hw::queue::{MemDesc, MEM_INDIRECT};
 use ochre_hw::verbs::access;
 use ochre_hw::wqe::Sge;
 
-use super::{gather, scatter, MemError, Mr, MrTable, PageList, QueueMem, SgData, Target};
+use super::{
+    gather, scatter, MemError, Mr, MrTable, PageBudget, PageList, QueueMem, SgData, Target,
+};
 use crate::memory::Memory;
 use crate::seams::{Dma, DmaError};
 
 const PD: u32 = 4;
 const IOVA: u64 = 0x7f00_0000_0f00;
+
+fn budget() -> PageBudget {
+    PageBudget::new(1 << 20)
+}
 
 /// A list of pages of 4 KiB at `list`.
 fn pages(m: &Memory, list: u64, pages: &[u64]) -> PageList {
@@ -25,7 +31,7 @@ fn pages(m: &Memory, list: u64, pages: &[u64]) -> PageList {
         flags: MEM_INDIRECT,
         ..MemDesc::default()
     };
-    PageList::load(m, &desc, 0).unwrap()
+    PageList::load(m, &desc, 0, &budget()).unwrap()
 }
 
 /// A region of 3 pages, the second and third in a row; it begins 0xf00 bytes into the first.
@@ -73,7 +79,7 @@ fn long_lists_are_read_whole() {
         flags: MEM_INDIRECT,
         ..MemDesc::default()
     };
-    let error = PageList::load(&m, &beyond, 0x10).unwrap_err();
+    let error = PageList::load(&m, &beyond, 0x10, &budget()).unwrap_err();
     assert_eq!((error.status, error.field), (Status::DmaError, 0x10));
 }
 
@@ -215,4 +221,34 @@ fn entries_of_a_queue_stay_in_their_page() {
     q.read(&m, 0xff0, &mut slot).unwrap();
     assert_eq!((slot[15], slot[16]), (1, 5));
     assert!(q.read(&m, 0x1ff0, &mut slot).is_err());
+}
+
+#[test]
+fn lists_count_against_the_budget_while_they_live() {
+    let m = Memory::new(4096);
+    m.write(8, &0x5000u64.to_le_bytes()).unwrap();
+    let desc = MemDesc {
+        addr: 0,
+        num_pages: 3,
+        page_shift: 12,
+        flags: MEM_INDIRECT,
+        ..MemDesc::default()
+    };
+    let budget = PageBudget::new(7);
+    let load = || PageList::load(&m, &desc, 0, &budget);
+    let (first, second) = (load().unwrap(), load().unwrap());
+    assert_eq!(budget.used(), 6);
+    let error = load().unwrap_err();
+    assert_eq!((error.status, error.field), (Status::NoResources, 8));
+    drop(first);
+    assert_eq!(budget.used(), 3);
+    assert!(load().is_ok());
+    drop(second);
+    // What is one block needs no list.
+    m.write(0, &[0; 24]).unwrap();
+    for (i, page) in [0x1000u64, 0x2000, 0x3000].iter().enumerate() {
+        m.write(i as u64 * 8, &page.to_le_bytes()).unwrap();
+    }
+    let block = load().unwrap();
+    assert_eq!((budget.used(), block.len()), (0, 0x3000));
 }
