@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 #include <linux/array_size.h>
+#include <linux/device.h>
 #include <linux/mm.h>
 #include "helpers.h"
 
@@ -64,6 +65,32 @@ u64 ochre_mmap_offset(const struct rdma_user_mmap_entry *entry)
 {
 	return rdma_user_mmap_get_offset(entry);
 }
+
+/* What infiniband-diags and ibv_devinfo show of a device, from its attributes. */
+
+static ssize_t hw_rev_show(struct device *device, struct device_attribute *attr,
+			   char *buf)
+{
+	return sysfs_emit(buf, "%x\n", rdma_device_to_ibdev(device)->attrs.hw_ver);
+}
+static DEVICE_ATTR_RO(hw_rev);
+
+static ssize_t hca_type_show(struct device *device,
+			     struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "Ochre\n");
+}
+static DEVICE_ATTR_RO(hca_type);
+
+static struct attribute *ochre_device_attrs[] = {
+	&dev_attr_hw_rev.attr,
+	&dev_attr_hca_type.attr,
+	NULL,
+};
+
+const struct attribute_group ochre_device_group = {
+	.attrs = ochre_device_attrs,
+};
 
 /*
  * Tables of objects by number. They are looked up from interrupt handlers, so

@@ -5,6 +5,7 @@
 #ifndef OCHRE_HELPERS_H
 #define OCHRE_HELPERS_H
 
+#include <linux/sysfs.h>
 #include <linux/xarray.h>
 #include <rdma/ib_umem.h>
 #include <rdma/iter.h>
@@ -27,6 +28,8 @@ int ochre_mmap_io_noncached(struct ib_ucontext *context,
 			    struct vm_area_struct *vma, u64 phys, size_t size,
 			    struct rdma_user_mmap_entry *entry);
 u64 ochre_mmap_offset(const struct rdma_user_mmap_entry *entry);
+
+extern const struct attribute_group ochre_device_group;
 
 void ochre_table_init(struct xarray *xa);
 int ochre_table_store(struct xarray *xa, unsigned long index, void *entry);

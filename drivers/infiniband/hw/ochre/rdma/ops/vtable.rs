@@ -33,6 +33,7 @@ impl<T: Operations> VTable<T> {
         driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
         uverbs_abi_ver: T::ABI_VERSION,
         _bitfield_1: bindings::__BindgenBitfieldUnit::new(Self::FLAGS),
+        device_group: &raw const bindings::ochre_device_group,
 
         query_device: Some(Self::query_device),
         query_port: Some(Self::query_port),
