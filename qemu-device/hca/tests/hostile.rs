@@ -320,7 +320,7 @@ fn storm(seed: u64) {
             6 => {
                 host.hca
                     .doorbell(host.now, rng.below(4) * 4, rng.next() as u32 & 0x3f);
-                host.reg(rng.below(32) as u64 * 4);
+                host.reg(rng.below(32) * 4);
             }
             _ => {
                 if rng.below(4) == 0 {

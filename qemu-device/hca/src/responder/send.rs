@@ -3,7 +3,7 @@
 
 use ochre_hw::eqe::EventType;
 use ochre_hw::verbs::{access, QpState};
-use ochre_wire::{Aeth, Bth, Build, Ext, NakCode, Opcode, Operation, PKey, Psn, Qpn, Syndrome};
+use ochre_wire::{Aeth, Bth, Build, Ext, NakCode, Opcode, Operation, PKey, Psn, Qpn, Syndrome, Vl};
 
 use super::rc::ACK;
 use super::reply::{ReadReply, Reply};
@@ -53,13 +53,14 @@ pub(crate) fn run<D: Dma, T: Transmit>(
         };
         match result {
             Ok(()) => qp.responder.replies.pop(),
-            Err((build, SendError::NoCredit)) => return Progress::NoCredit(build.vl),
+            Err((vl, SendError::NoCredit)) => return Progress::NoCredit(vl),
             Err((_, SendError::Fill(error))) => cannot_read(qp, ctx, reply, error),
         }
     }
 }
 
-type Sent = Result<(), (Build, SendError<MemError>)>;
+/// What became of a packet, and its lane where it was not sent.
+type Sent = Result<(), (Vl, SendError<MemError>)>;
 
 fn aeth(syndrome: Syndrome, msn: u32) -> Ext {
     Ext {
@@ -88,7 +89,7 @@ fn send<D: Dma, T: Transmit>(
     ext: Ext,
 ) -> Sent {
     match header(qp, ctx, op, psn, ext) {
-        Some(build) => tx.send(&build, 0, |_| Ok(())).map_err(|e| (build, e)),
+        Some(build) => tx.send(&build, 0, |_| Ok(())).map_err(|e| (build.vl, e)),
         None => Ok(()),
     }
 }
@@ -121,7 +122,7 @@ fn read_packet<D: Dma, T: Transmit>(qp: &Qp, ctx: &Ctx<D>, tx: &mut T, read: &Re
             .check(read.key, qp.pd, va, len, access::REMOTE_READ)?;
         Ok(region.read(&ctx.dma, va, out)?)
     };
-    tx.send(&build, payload, fill).map_err(|e| (build, e))
+    tx.send(&build, payload, fill).map_err(|e| (build.vl, e))
 }
 
 /// The memory of a READ has gone since the request was taken: refuses it, and all that came after.
