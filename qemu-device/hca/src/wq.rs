@@ -140,6 +140,12 @@ impl WorkQueue {
         Ok(())
     }
 
+    /// Whether the guest was told that the engine looks by itself.
+    #[inline]
+    pub fn is_awake(&self) -> bool {
+        !self.asleep
+    }
+
     /// Goes back to an empty queue, as after RESET: indices start at 0.
     pub fn reset<D: Dma>(&mut self, dma: &D, mem: &QueueMem) -> Result<(), QueueError> {
         self.producer = 0;

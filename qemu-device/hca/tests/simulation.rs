@@ -9,17 +9,15 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
 use ochre_hw::doorbell;
-use ochre_hw::queue::QpSizes;
-use ochre_hw::verbs::{access, qp_attr as m, AddressVector, QpAttr, QpState, QpType};
+use ochre_hw::verbs::{QpState, QpType};
 use ochre_hw::wqe::SendOpcode;
 use ochre_link::mem::{Faults, MemConfig};
 use ochre_link::PortConfig;
 
-use common::guest::{GuestCq, GuestQp};
-use common::host::{Host, Pair, LID_A, LID_B};
-use common::lane::{Lane, Mix, Place};
+use common::host::Pair;
+use common::lane::{Lane, Mix};
+use common::peers::{connected, End};
 use common::rng::Rng;
-use common::Dma;
 
 /// What one run is like.
 #[derive(Clone)]
@@ -55,67 +53,6 @@ impl Scenario {
     }
 }
 
-/// One end of a connection.
-struct End {
-    number: u32,
-    guest: GuestQp,
-    send_cq: GuestCq,
-    recv_cq: GuestCq,
-    place: Place,
-}
-
-fn make_end(host: &mut Host, kind: QpType, rng: &mut Rng) -> End {
-    let pd = host.alloc_pd();
-    let (send, send_cq) = host.create_cq(0, 7);
-    let (recv, recv_cq) = host.create_cq(0, 6);
-    let (key, at) = host.create_mr(pd, Place::BYTES, access::REGION);
-    let place = Place::new(&host.mem, key, at);
-    host.mem
-        .write(place.source, &rng.bytes(common::lane::SOURCE as usize))
-        .unwrap();
-    let sizes = QpSizes {
-        send_wr: 64,
-        send_sge: 4,
-        inline_data: 64,
-        recv_wr: 32,
-        recv_sge: 4,
-    };
-    let (number, guest) = host.create_qp(kind, pd, [send, recv], &sizes);
-    End {
-        number,
-        guest,
-        send_cq,
-        recv_cq,
-        place,
-    }
-}
-
-fn connect(host: &mut Host, kind: QpType, qp: u32, attr: QpAttr) {
-    let rc = |mask| if kind == QpType::Rc { mask } else { 0 };
-    let steps = [
-        (QpState::Init, m::PKEY_INDEX | m::PORT | m::ACCESS_FLAGS),
-        (
-            QpState::Rtr,
-            m::AV
-                | m::PATH_MTU
-                | m::DEST_QPN
-                | m::RQ_PSN
-                | rc(m::MAX_DEST_RD_ATOMIC | m::MIN_RNR_TIMER),
-        ),
-        (
-            QpState::Rts,
-            m::SQ_PSN | rc(m::TIMEOUT | m::RETRY_CNT | m::RNR_RETRY | m::MAX_RD_ATOMIC),
-        ),
-    ];
-    for (state, mask) in steps {
-        let attr = QpAttr {
-            state: state.raw(),
-            ..attr
-        };
-        host.modify_qp(qp, mask | m::STATE, attr).unwrap();
-    }
-}
-
 /// A pair of QPs with traffic in both directions.
 struct Connection {
     ends: [End; 2],
@@ -124,36 +61,17 @@ struct Connection {
 }
 
 fn make_connection(pair: &mut Pair, scenario: &Scenario, rng: &mut Rng) -> Connection {
-    let a = make_end(&mut pair.a, scenario.kind, rng);
-    let b = make_end(&mut pair.b, scenario.kind, rng);
     let mtu_code = rng.pick(&[1u8, 2, 3, 4, 5]);
     let depth = rng.pick(&[1u8, 2, 4, 16]);
     // Most connections pass the end of the PSNs.
-    let psns = [rng.below(64), rng.below(64)].map(|n| (0xff_ffe0 + n as u32) & 0xff_ffff);
-    let attr = |peer: &End, dlid, psns: [u32; 2]| QpAttr {
-        port: 1,
-        access: access::QP,
-        path_mtu: mtu_code,
-        dest_qpn: peer.number,
-        sq_psn: psns[0],
-        rq_psn: psns[1],
-        timeout: 8,
-        retry_count: 7,
-        rnr_retry: 7,
-        min_rnr_timer: 1,
-        max_rd_atomic: depth,
-        max_dest_rd_atomic: depth,
-        av: AddressVector {
-            dlid,
-            port: 1,
-            ..AddressVector::default()
-        },
-        ..QpAttr::default()
-    };
-    let kind = scenario.kind;
-    connect(&mut pair.a, kind, a.number, attr(&b, LID_B, psns));
-    let back = [psns[1], psns[0]];
-    connect(&mut pair.b, kind, b.number, attr(&a, LID_A, back));
+    let psn = (0xff_ffe0 + rng.below(64) as u32) & 0xff_ffff;
+    let [a, b] = connected(pair, scenario.kind, rng, |attr| {
+        attr.path_mtu = mtu_code;
+        attr.sq_psn = psn;
+        attr.rq_psn = psn;
+        attr.max_rd_atomic = depth;
+        attr.max_dest_rd_atomic = depth;
+    });
     let mix = Mix {
         opcodes: scenario.opcodes.clone(),
         mtu: 128 << mtu_code,

@@ -39,7 +39,8 @@ pub(crate) fn receive<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, packet: &Packet<'_>
         r.next = r.una;
         r.cursor = 0;
     }
-    let waits = r.cursor < r.flight.len() || qp.sq.pending() > 0 || qp.state == QpState::Sqd;
+    // An awake queue gets no doorbells: it has to be looked at.
+    let waits = r.cursor < r.flight.len() || qp.sq.is_awake() || qp.state == QpState::Sqd;
     if waits && r.wait_until.is_none() {
         ctx.sched.schedule(qp.number, &mut qp.sched);
     }
