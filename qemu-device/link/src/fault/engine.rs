@@ -96,6 +96,24 @@ pub(super) struct Fate {
     pub(super) after: Duration,
     /// How long its lane gets no flow control packets from this port.
     pub(super) hold: Duration,
+    /// CRCs that are to stay wrong, whatever later rules change.
+    pub(super) spoiled: Spoiled,
+}
+
+/// Which CRCs are wrong on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spoiled {
+    icrc: bool,
+    vcrc: bool,
+}
+
+impl Spoiled {
+    /// Makes the CRCs right that are to be right; the ICRC only if the change was to what it covers.
+    fn seal(self, bytes: &mut [u8], view: &View, icrc: bool) {
+        if !self.vcrc {
+            packet::seal(bytes, view, icrc && !self.icrc);
+        }
+    }
 }
 
 /// The rules of a port at work.
@@ -226,8 +244,10 @@ fn apply(
                 return false;
             };
             *byte ^= xor.unwrap_or(1 << (bit % 8));
-            if crc && what != Crc::Bad {
-                packet::seal(bytes, view, what == Crc::Good);
+            fate.spoiled.icrc |= what != Crc::Good;
+            fate.spoiled.vcrc |= what == Crc::Bad;
+            if crc {
+                fate.spoiled.seal(bytes, view, true);
             }
         }
         Action::Reorder { by, within } => {
@@ -243,7 +263,7 @@ fn apply(
             };
             packet::shift_psn(bytes, transport, by);
             if crc {
-                packet::seal(bytes, view, true);
+                fate.spoiled.seal(bytes, view, true);
             }
         }
         Action::Ecn { mark } => {
@@ -252,7 +272,7 @@ fn apply(
             };
             packet::mark(bytes, transport, mark.bits());
             if crc {
-                packet::seal(bytes, view, false);
+                fate.spoiled.seal(bytes, view, false);
             }
         }
         Action::HoldCredits { time } => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 mod damage;
+mod faults;
 mod flow;
 mod states;
 
