@@ -109,6 +109,17 @@ impl Cq {
         self.moderation.period = period;
     }
 
+    /// Holds a due event back until `time`, or until the earlier time that it is held until.
+    pub fn hold(&mut self, now: Time, time: Time) -> Time {
+        let deadline = self
+            .moderation
+            .deadline
+            .filter(|&t| t > now)
+            .unwrap_or(time);
+        self.moderation.deadline = Some(deadline);
+        deadline
+    }
+
     /// When its held event is due.
     pub fn held_until(&self) -> Option<Time> {
         self.moderation.deadline

@@ -3,6 +3,7 @@
 //! time and the scheduler.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ochre_hw::cmd::port::{Counter, COUNTER_SLOTS};
 use ochre_hw::cmd::queue::ASYNC_EQ;
@@ -42,6 +43,9 @@ pub(crate) struct Violation {
     pub(crate) bad: BadKey,
     pub(crate) packet: KeyViolation,
 }
+
+/// How long a completion event waits where its event queue has no room, before it is tried again.
+const EVENT_RETRY: Duration = Duration::from_micros(200);
 
 /// Everything of the device but QPs and links.
 #[derive(Debug)]
@@ -294,6 +298,23 @@ impl<D: Dma> Ctx<D> {
             };
             queue.noted = false;
             let eq = queue.eq;
+            let room = match self.eqs.get_mut(eq) {
+                Some(events) => events.has_room_for_completion(&self.dma),
+                None => Ok(true),
+            };
+            match room {
+                Ok(true) => {}
+                // A program that arms faster than the driver reads events must not stop the device.
+                Ok(false) => {
+                    let time = queue.hold(self.now, self.now + EVENT_RETRY);
+                    self.cqs_held.insert((time, cq));
+                    continue;
+                }
+                Err(reason) => {
+                    self.stop(reason);
+                    return;
+                }
+            }
             match queue.check_arm(&self.dma, self.now) {
                 Ok(ArmCheck::Quiet) => {}
                 Ok(ArmCheck::Event) => self.post_event(eq, EventType::CqCompletion, 0, cq),

@@ -54,10 +54,7 @@ impl Eq {
     pub fn push<D: Dma>(&mut self, dma: &D, mut eqe: Eqe) -> Result<(), FatalReason> {
         let size = 1u32 << self.log_entries;
         if self.producer.wrapping_sub(self.consumer) >= size {
-            self.consumer = self
-                .mem
-                .load_u32(dma, CONSUMER)
-                .map_err(|_| FatalReason::EventQueueDma)?;
+            self.consumer = self.load_consumer(dma)?;
             if self.producer.wrapping_sub(self.consumer) >= size {
                 return Err(FatalReason::EventQueueOverrun);
             }
@@ -71,6 +68,22 @@ impl Eq {
             .map_err(|_| FatalReason::EventQueueDma)?;
         self.producer = self.producer.wrapping_add(1);
         Ok(())
+    }
+
+    /// Whether there is room for a completion event. A quarter of the queue is kept for the others,
+    /// which cannot wait.
+    pub fn has_room_for_completion<D: Dma>(&mut self, dma: &D) -> Result<bool, FatalReason> {
+        let most = (1u32 << self.log_entries) - (1u32 << self.log_entries) / 4;
+        if self.producer.wrapping_sub(self.consumer) >= most {
+            self.consumer = self.load_consumer(dma)?;
+        }
+        Ok(self.producer.wrapping_sub(self.consumer) < most)
+    }
+
+    fn load_consumer<D: Dma>(&self, dma: &D) -> Result<u32, FatalReason> {
+        self.mem
+            .load_u32(dma, CONSUMER)
+            .map_err(|_| FatalReason::EventQueueDma)
     }
 
     /// Looks whether the queue is armed after an event was written: whether its interrupt is due.

@@ -9,7 +9,7 @@ use common::guest::{GuestCq, GuestEq, GuestQp};
 use common::host::{Host, Pair, LID_A};
 use ochre_hca::Dma;
 use ochre_hw::cmd::queue::ModifyCq;
-use ochre_hw::cmd::Opcode;
+use ochre_hw::cmd::{CmdSlot, Opcode, OWNER_DEVICE, SLOT_EVENT};
 use ochre_hw::eqe::EventType;
 use ochre_hw::queue::{QpSizes, CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_ARM_STEP};
 use ochre_hw::regs::{self, FatalReason};
@@ -231,13 +231,34 @@ fn moderation_by_count_and_by_time() {
 }
 
 #[test]
-fn an_event_queue_that_nobody_reads_is_fatal() {
+fn completion_events_wait_for_room() {
     let mut rig = Rig::new();
-    for _ in 0..17 {
+    for _ in 0..40 {
         rig.arm_cq(CQ_ARM_NEXT);
         rig.send(1, 0);
     }
+    assert_eq!(rig.host().reg(regs::STATUS), regs::STATUS_READY);
+    assert_eq!(rig.events(), 12, "a quarter of the queue stays free");
+    // The last arming has its event as soon as there is room.
+    rig.pair.run_for(Duration::from_millis(1));
+    assert_eq!(rig.events(), 1);
+    rig.pair.run_for(Duration::from_millis(1));
+    assert_eq!(rig.events(), 0);
+}
+
+#[test]
+fn an_event_queue_that_nobody_reads_is_fatal() {
+    let mut rig = Rig::new();
     let h = rig.host();
+    for token in 0..257 {
+        h.submit(&CmdSlot {
+            opcode: Opcode::AllocPd.raw(),
+            flags: SLOT_EVENT,
+            token,
+            owner: OWNER_DEVICE,
+            ..CmdSlot::default()
+        });
+    }
     assert_eq!(h.reg(regs::STATUS), regs::STATUS_FATAL);
     let reason = h.reg(regs::FATAL_REASON);
     assert_eq!(reason, FatalReason::EventQueueOverrun.raw());
