@@ -39,6 +39,8 @@ impl std::error::Error for ParseError {}
 /// Column and message.
 type Wrong = (usize, String);
 type Parsed<T> = Result<T, Wrong>;
+/// A piece of the text and its column.
+type Word<'a> = (usize, &'a str);
 
 impl core::str::FromStr for RuleSet {
     type Err = ParseError;
@@ -66,7 +68,7 @@ impl core::str::FromStr for RuleSet {
 }
 
 /// The words of a text that starts at `column`, with their columns.
-fn words(text: &str, column: usize) -> Vec<(usize, &str)> {
+fn words(text: &str, column: usize) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut start = None;
     for (n, (at, c)) in text.char_indices().enumerate() {
@@ -116,9 +118,9 @@ fn statement(text: &str, column: usize, set: &mut RuleSet, seeded: &mut bool) ->
 fn operand<'a, 'b>(
     at: usize,
     name: &str,
-    rest: &'b [(usize, &'a str)],
+    rest: &'b [Word<'a>],
     what: &str,
-) -> Parsed<((usize, &'a str), &'b [(usize, &'a str)])> {
+) -> Parsed<(Word<'a>, &'b [Word<'a>])> {
     match rest.split_first() {
         Some((&word, rest)) if !word.1.contains('=') => Ok((word, rest)),
         Some((&(at, word), _)) => Err((at, format!("`{word}` where `{name}` has {what}"))),
@@ -146,7 +148,7 @@ const CONDITIONS: [&str; 9] = [
     "opcode", "qpn", "psn", "vl", "dir", "nth", "every", "prob", "shots",
 ];
 
-fn rule(at: usize, name: &str, rest: &[(usize, &str)]) -> Parsed<Rule> {
+fn rule(at: usize, name: &str, rest: &[Word<'_>]) -> Parsed<Rule> {
     let time = "a time, for example 5us or 1.5ms";
     let (mut action, settings, rest): (Action, &[&str], _) = match name {
         "drop" => (Action::Drop, &[], rest),
@@ -250,7 +252,7 @@ fn rule(at: usize, name: &str, rest: &[(usize, &str)]) -> Parsed<Rule> {
     Ok(Rule { action, when })
 }
 
-fn condition(when: &mut Condition, key: &str, value: (usize, &str)) -> Parsed<()> {
+fn condition(when: &mut Condition, key: &str, value: Word<'_>) -> Parsed<()> {
     let (at, text) = value;
     match key {
         "opcode" => when.opcode = Some(opcodes(value)?),
@@ -276,7 +278,7 @@ fn condition(when: &mut Condition, key: &str, value: (usize, &str)) -> Parsed<()
     Ok(())
 }
 
-fn setting(action: &mut Action, key: &str, value: (usize, &str)) -> Parsed<()> {
+fn setting(action: &mut Action, key: &str, value: Word<'_>) -> Parsed<()> {
     match action {
         Action::Duplicate { copies, after } => match key {
             "copies" => *copies = at_least_one(value, 100)? as u16,
@@ -299,7 +301,7 @@ fn setting(action: &mut Action, key: &str, value: (usize, &str)) -> Parsed<()> {
     Ok(())
 }
 
-fn opcodes((at, text): (usize, &str)) -> Parsed<OpcodeSet> {
+fn opcodes((at, text): Word<'_>) -> Parsed<OpcodeSet> {
     OpcodeSet::parse(text).map_err(|(offset, error)| {
         let message = match error {
             OpcodeError::Empty => "an opcode is missing at a comma".into(),
@@ -314,7 +316,7 @@ fn opcodes((at, text): (usize, &str)) -> Parsed<OpcodeSet> {
 }
 
 /// A number, decimal or hexadecimal with `0x`, at most `most`.
-fn number((at, text): (usize, &str), most: u64) -> Parsed<u64> {
+fn number((at, text): Word<'_>, most: u64) -> Parsed<u64> {
     let digits = |text: &str, radix| {
         // The standard parser takes signs.
         let ok = !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
@@ -337,14 +339,14 @@ fn number((at, text): (usize, &str), most: u64) -> Parsed<u64> {
     }
 }
 
-fn at_least_one(value: (usize, &str), most: u64) -> Parsed<u64> {
+fn at_least_one(value: Word<'_>, most: u64) -> Parsed<u64> {
     match number(value, most)? {
         0 => Err((value.0, "0 makes no sense here; 1 or more".into())),
         n => Ok(n),
     }
 }
 
-fn span((at, text): (usize, &str), least: u64, most: u64, wraps: bool) -> Parsed<Span> {
+fn span((at, text): Word<'_>, least: u64, most: u64, wraps: bool) -> Parsed<Span> {
     let check = |at, text| match number((at, text), most)? {
         n if n < least => Err((at, format!("{n} is too little; at least {least}"))),
         n => Ok(n),
@@ -400,7 +402,7 @@ fn probability(text: &str) -> Option<Probability> {
 /// The longest time of a rule.
 const LONGEST: u64 = 60_000_000_000;
 
-fn duration((at, text): (usize, &str), zero: bool) -> Parsed<Duration> {
+fn duration((at, text): Word<'_>, zero: bool) -> Parsed<Duration> {
     let bad = || {
         (
             at,
@@ -420,7 +422,7 @@ fn duration((at, text): (usize, &str), zero: bool) -> Parsed<Duration> {
     }
 }
 
-fn shift((at, text): (usize, &str)) -> Parsed<i32> {
+fn shift((at, text): Word<'_>) -> Parsed<i32> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
@@ -431,7 +433,7 @@ fn shift((at, text): (usize, &str)) -> Parsed<i32> {
     }
 }
 
-fn byte((at, text): (usize, &str)) -> Parsed<Place> {
+fn byte((at, text): Word<'_>) -> Parsed<Place> {
     let offset = |text: &str, skip: usize| number((at + skip, text), 4400).map(|n| n as u16);
     match text.split_once('+') {
         None => offset(text, 0).map(Place::Lrh),
@@ -447,7 +449,7 @@ fn byte((at, text): (usize, &str)) -> Parsed<Place> {
     }
 }
 
-fn choice<T: Copy>((at, text): (usize, &str), names: &[(T, &'static str)]) -> Parsed<T> {
+fn choice<T: Copy>((at, text): Word<'_>, names: &[(T, &'static str)]) -> Parsed<T> {
     if let Some((value, _)) = names.iter().find(|(_, name)| *name == text) {
         return Ok(*value);
     }

@@ -191,6 +191,18 @@ fn errors_say_what_where_and_what_would_be_right() {
     assert!(refused(&many).2.contains("more than 256 rules"));
 }
 
+/// What the page for users shows can be used.
+#[test]
+fn the_examples_of_the_documentation_parse() {
+    let page = include_str!("../../../FAULTS.md");
+    let examples = page.split("## Examples").nth(1).unwrap();
+    let examples = examples.split("## ").next().unwrap();
+    assert!(parse(examples).rules.len() >= 11);
+    for action in ["drop", "corrupt", "hold-credits", "psn-shift", "ecn"] {
+        assert!(page.contains(&format!("| `{action}")), "{action}");
+    }
+}
+
 #[test]
 fn spans_of_psns_go_over_the_end() {
     let span = parse("drop psn=0xfffff0..15").rules[0].when.psn.unwrap();

@@ -397,9 +397,9 @@ fn captured(file: &File) -> Vec<(u32, u64)> {
 fn the_capture_sees_what_is_behind_the_rules() {
     let mut pair = active();
     let files: [File; 2] = Default::default();
-    for i in 0..2 {
-        pair.p[i].set_tap(Some(Tap {
-            capture: Capture::new(files[i].clone()).unwrap(),
+    for (port, file) in pair.p.iter_mut().zip(&files) {
+        port.set_tap(Some(Tap {
+            capture: Capture::new(file.clone()).unwrap(),
             port: 0,
             link_packets: false,
             epoch_ns: 0,
