@@ -52,42 +52,69 @@ impl Memory {
     }
 }
 
-impl Dma for Memory {
-    fn read(&self, addr: u64, mut buf: &mut [u8]) -> Result<(), DmaError> {
-        let (mut word, mut at) = self.words(addr, buf.len())?;
-        while !buf.is_empty() {
-            let n = buf.len().min(8 - at);
-            let (head, rest) = buf.split_at_mut(n);
-            let value = self.0[word].load(Ordering::Relaxed).to_le_bytes();
-            head.copy_from_slice(&value[at..at + n]);
-            buf = rest;
-            word += 1;
-            at = 0;
+/// Copies bytes of the first of `words`, from byte `at` of it on.
+fn read_part(words: &[AtomicU64], at: usize, out: &mut [u8]) {
+    if let Some(word) = words.first() {
+        let value = word.load(Ordering::Relaxed).to_le_bytes();
+        for (to, from) in out.iter_mut().zip(&value[at..]) {
+            *to = *from;
         }
+    }
+}
+
+/// Copies bytes into the first of `words`, from byte `at` of it on. A neighbour in the same word may
+/// be written meanwhile.
+fn write_part(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let Some(word) = words.first().filter(|_| !bytes.is_empty()) else {
+        return;
+    };
+    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+        let mut value = old.to_le_bytes();
+        for (to, from) in value[at..].iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        Some(u64::from_le_bytes(value))
+    });
+}
+
+impl Dma for Memory {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaError> {
+        let (word, at) = self.words(addr, buf.len())?;
+        let words = &self.0[word..];
+        let (words, buf) = if at == 0 {
+            (words, buf)
+        } else {
+            let (head, rest) = buf.split_at_mut(buf.len().min(8 - at));
+            read_part(words, at, head);
+            (words.get(1..).unwrap_or(&[]), rest)
+        };
+        let done = buf.len() / 8;
+        let (body, tail) = buf.split_at_mut(done * 8);
+        for (chunk, word) in body.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        read_part(words.get(done..).unwrap_or(&[]), 0, tail);
         Ok(())
     }
 
-    fn write(&self, addr: u64, mut buf: &[u8]) -> Result<(), DmaError> {
-        let (mut word, mut at) = self.words(addr, buf.len())?;
-        while !buf.is_empty() {
-            let n = buf.len().min(8 - at);
-            let (head, rest) = buf.split_at(n);
-            let merge = |old: u64| {
-                let mut value = old.to_le_bytes();
-                value[at..at + n].copy_from_slice(head);
-                u64::from_le_bytes(value)
-            };
-            if n == 8 {
-                self.0[word].store(merge(0), Ordering::Relaxed);
-            } else {
-                // A neighbour in the same word may be written meanwhile.
-                let _ = self.0[word]
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(merge(old)));
-            }
-            buf = rest;
-            word += 1;
-            at = 0;
+    fn write(&self, addr: u64, buf: &[u8]) -> Result<(), DmaError> {
+        let (word, at) = self.words(addr, buf.len())?;
+        let words = &self.0[word..];
+        let (words, buf) = if at == 0 {
+            (words, buf)
+        } else {
+            let (head, rest) = buf.split_at(buf.len().min(8 - at));
+            write_part(words, at, head);
+            (words.get(1..).unwrap_or(&[]), rest)
+        };
+        let chunks = buf.chunks_exact(8);
+        let (done, tail) = (chunks.len(), chunks.remainder());
+        for (chunk, word) in chunks.zip(words) {
+            let mut value = [0; 8];
+            value.copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
         }
+        write_part(words.get(done..).unwrap_or(&[]), 0, tail);
         Ok(())
     }
 
