@@ -43,8 +43,12 @@ pub fn install() -> Result<()> {
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             STOPPING.store(true, Ordering::SeqCst);
-            all();
-            eprintln!("ochre-lab: stopped by signal {signal}; its virtual machines are gone");
+            let ended = if all() {
+                "; its virtual machines are gone"
+            } else {
+                ""
+            };
+            eprintln!("ochre-lab: stopped by signal {signal}{ended}");
             std::process::exit(128 + signal);
         }
     });
@@ -85,9 +89,10 @@ pub fn on_exit(restore: fn()) {
     owned().restore = Some(restore);
 }
 
-/// Ends and removes everything that was noted.
-pub fn all() {
+/// Ends and removes everything that was noted; returns whether there were processes to end.
+pub fn all() -> bool {
     let mut owned = owned();
+    let any = !owned.groups.is_empty();
     for group in owned.groups.drain(..) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
@@ -97,4 +102,5 @@ pub fn all() {
     if let Some(restore) = owned.restore.take() {
         restore();
     }
+    any
 }
