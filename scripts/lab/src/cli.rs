@@ -14,7 +14,7 @@ use crate::device::Kind;
 use crate::lab::{Lab, Options};
 use crate::output::say;
 use crate::proto::Command as GuestCommand;
-use crate::{cleanup, client, control, demo, paths, probe, shell, suite};
+use crate::{bench, cleanup, client, control, demo, paths, probe, shell, suite};
 
 /// Boot virtual machines joined by Ochre HCAs and run commands in them.
 #[derive(Debug, Parser)]
@@ -61,7 +61,7 @@ struct Boot {
     /// Capture the packets of the first VM's HCA into this file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Folder for the logs of the guests [default: build/lab, build/demo or build/test]
+    /// Folder for the logs of the guests [default: build/lab, build/demo, build/test or build/bench]
     #[arg(long, value_name = "FOLDER", env = "OCHRE_LAB_LOGS")]
     logs: Option<PathBuf>,
     /// Further property of each HCA, as NAME=VALUE
@@ -140,6 +140,23 @@ enum Action {
         #[command(flatten)]
         boot: Boot,
     },
+    /// Measure Ochre beside software RoCE and write build/bench/report.json
+    Bench {
+        #[command(flatten)]
+        boot: Boot,
+        /// In five minutes: only what targets speak of, in fewer rounds
+        #[arg(long)]
+        quick: bool,
+        /// Keep the figures in tests/bench as the record of this kind of machine
+        #[arg(long)]
+        record: bool,
+    },
+    /// Count the engine's instructions and hold them to the record in tests/bench
+    Count {
+        /// Keep the counts as the new record
+        #[arg(long)]
+        record: bool,
+    },
     /// Run the tests of tests/vm and print KTAP
     Test {
         #[command(flatten)]
@@ -201,6 +218,15 @@ fn run(action: Action) -> Result<i32> {
             let options = boot.options(2, "demo")?;
             demo::run(options)
         }
+        Action::Bench {
+            boot,
+            quick,
+            record,
+        } => {
+            let options = boot.options(2, "bench")?;
+            bench::run(options, bench::Wish { quick, record })
+        }
+        Action::Count { record } => bench::count::run(record),
         Action::Test { boot, names } => {
             let options = boot.options(2, "test")?;
             suite::run(options, &names)

@@ -6,6 +6,7 @@
 //! `ochre-guard` sits between virtme-ng and QEMU, so that no QEMU outlives its lab.
 
 pub mod agent;
+pub mod bench;
 pub mod cleanup;
 pub mod cli;
 pub mod client;

@@ -298,6 +298,11 @@ impl Vm {
         &self.shared.name
     }
 
+    /// The process group of the VM's processes on the host.
+    pub fn group(&self) -> i32 {
+        self.group
+    }
+
     /// How often the guest has come up.
     pub fn boots(&self) -> u64 {
         lock(&self.shared.state).boots

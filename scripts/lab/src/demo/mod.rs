@@ -24,10 +24,20 @@ use crate::vm::Vm;
 use report::{Program, Report};
 
 /// Prints each step with the time since the start.
-struct Steps(Instant);
+pub(crate) struct Steps(Instant);
 
 impl Steps {
-    fn say(&self, text: &str) {
+    /// Now is the start.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    pub(crate) fn say(&self, text: &str) {
         say(format!("[{:5.1} s] {text}", self.0.elapsed().as_secs_f64()));
     }
 }
@@ -38,7 +48,7 @@ impl Steps {
 /// # Errors
 /// When it cannot begin, or the report cannot be written.
 pub fn run(mut options: Options) -> Result<i32> {
-    let steps = Steps(Instant::now());
+    let steps = Steps::start();
     let folder = options.logs.clone();
     let path = folder.join("report.json");
     let capture = options
