@@ -37,6 +37,16 @@ pair: ## shells in two VMs whose HCAs are joined
 	@OCHRE_QUIET=1 scripts/setup.sh
 	@$(LAB) pair
 
+.PHONY: bench
+bench: ## measure Ochre beside software RoCE; QUICK=1 takes 5 minutes, RECORD=1 keeps the figures in tests/bench
+	@OCHRE_QUIET=1 scripts/setup.sh
+	@$(LAB) bench $(if $(QUICK),--quick) $(if $(RECORD),--record)
+
+.PHONY: count
+count: ## hold the engine's instructions for a message to their record; RECORD=1 makes a new one
+	@OCHRE_QUIET=1 scripts/setup.sh root headers workspace
+	@$(LAB) count $(if $(RECORD),--record)
+
 .PHONY: test
 test: ## all tests: unit, simulation, device without a guest, VMs
 	@OCHRE_QUIET=1 scripts/setup.sh

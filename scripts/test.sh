@@ -47,6 +47,8 @@ run() {
 cd "$top" || exit 1
 run cargo "unit, property and simulation tests; the device in QEMU without a guest" \
 	"$enter" cargo test --profile checked --workspace --locked --no-fail-fast
+run count "instructions of the engine for a message" \
+	"$enter" cargo run --release --quiet --locked -p ochre-lab -- count
 if [ "$what" = all ]; then
 	run vm "tests in virtual machines" "$enter" "$cache/target/release/ochre-lab" test
 fi
