@@ -24,7 +24,6 @@ const MOUNTS: &[(&str, &str, &str)] = &[
     ("sysfs", "/sys", ""),
     ("devtmpfs", "/dev", ""),
     ("tmpfs", "/run", "mode=755"),
-    ("tmpfs", "/tmp", "mode=1777"),
     ("devpts", "/dev/pts", ""),
     ("tmpfs", "/dev/shm", "mode=1777"),
     ("configfs", "/sys/kernel/config", ""),
@@ -32,8 +31,9 @@ const MOUNTS: &[(&str, &str, &str)] = &[
     ("tracefs", "/sys/kernel/tracing", ""),
 ];
 
-/// Folders that the guest may change; the changes are lost with it.
-const WRITABLE: &[&str] = &["/etc", "/var", "/root"];
+/// Folders that the guest may change; the changes are lost with it. The checkout and the cache may be
+/// in one of them, so none is hidden by an empty file system.
+const WRITABLE: &[&str] = &["/etc", "/var", "/root", "/tmp"];
 
 /// Names of the VMs on the Ethernet between them.
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n192.168.64.1 a\n192.168.64.2 b\n";
