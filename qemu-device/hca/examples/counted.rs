@@ -10,16 +10,19 @@ use std::process::ExitCode;
 use common::pump::{Pump, Traffic};
 use ochre_hw::wqe::SendOpcode::{Send, Write};
 
-/// The kinds: name, whether with CRCs, traffic.
-const KINDS: [(&str, bool, Traffic); 4] = [
-    ("write-4096", true, Traffic::new("WRITE", Write, 4096)),
-    (
-        "write-4096-no-crc",
-        false,
-        Traffic::new("WRITE", Write, 4096),
-    ),
-    ("write-64", true, Traffic::new("WRITE", Write, 64)),
-    ("send-64", true, Traffic::new("SEND", Send, 64)),
+const LONG: Traffic = Traffic::new("WRITE", Write, 4096);
+const SHORT: Traffic = Traffic::new("WRITE", Write, 64);
+const SEND: Traffic = Traffic::new("SEND", Send, 64);
+
+/// The kinds: name, what is set up, traffic.
+const KINDS: [(&str, fn() -> Pump, Traffic); 6] = [
+    ("write-4096", || Pump::new(true), LONG),
+    ("write-4096-no-crc", || Pump::new(false), LONG),
+    ("write-64", || Pump::new(true), SHORT),
+    ("send-64", || Pump::new(true), SEND),
+    // Each message on the next of so many QPs: what it costs must not grow with their number.
+    ("write-64-qps-10", || Pump::spread(10), SHORT),
+    ("write-64-qps-10000", || Pump::spread(10_000), SHORT),
 ];
 
 fn main() -> ExitCode {
@@ -28,11 +31,11 @@ fn main() -> ExitCode {
         .first()
         .and_then(|name| KINDS.iter().find(|kind| kind.0 == name));
     let messages = arguments.get(1).and_then(|text| text.parse().ok());
-    let (Some((_, crc, traffic)), Some(messages), 2) = (kind, messages, arguments.len()) else {
+    let (Some((_, set_up, traffic)), Some(messages), 2) = (kind, messages, arguments.len()) else {
         let names: Vec<&str> = KINDS.iter().map(|kind| kind.0).collect();
         eprintln!("usage: counted {} MESSAGES", names.join("|"));
         return ExitCode::from(2);
     };
-    Pump::new(*crc).run(*traffic, messages);
+    set_up().run(*traffic, messages);
     ExitCode::SUCCESS
 }

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::control::Open;
 use crate::device::Kind;
-use crate::lab::{Lab, Options};
+use crate::lab::{Lab, Options, NAMES};
 use crate::output::say;
 use crate::proto::Command as GuestCommand;
 use crate::{bench, cleanup, client, control, demo, paths, probe, shell, suite};
@@ -58,6 +58,9 @@ struct Boot {
     /// Memory of each guest, in MiB
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..=65536))]
     memory: u32,
+    /// Processors of each guest
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    cpus: u8,
     /// Capture the packets of the first VM's HCA into this file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -97,6 +100,7 @@ impl Boot {
             kernel,
             accel,
             memory: self.memory,
+            cpus: [self.cpus; NAMES.len()],
             device,
             vms,
             ports: usize::from(self.ports),

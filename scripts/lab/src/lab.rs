@@ -34,6 +34,8 @@ pub struct Options {
     pub accel: Accel,
     /// Memory of each guest, in MiB.
     pub memory: u32,
+    /// Processors of each guest.
+    pub cpus: [u8; NAMES.len()],
     /// The RDMA device of each guest.
     pub device: Kind,
     /// Number of VMs, one or two.
@@ -137,6 +139,7 @@ impl Lab {
             kernel: options.kernel.clone(),
             accel: options.accel,
             memory: options.memory,
+            cpus: options.cpus[index],
             hca,
             side: Some(Side {
                 socket: self.run.join("side"),

@@ -94,6 +94,8 @@ pub struct Config {
     pub accel: Accel,
     /// Memory, in MiB.
     pub memory: u32,
+    /// Processors.
+    pub cpus: u8,
     /// Its HCA.
     pub hca: Option<Hca>,
     /// Its Ethernet.
@@ -149,7 +151,8 @@ pub fn command(config: &Config, run: &Path) -> Result<Command> {
             "--name",
             &config.name,
         ])
-        .args(["--cpus", "1", "--memory", &format!("{}M", config.memory)])
+        .args(["--cpus", &config.cpus.to_string()])
+        .args(["--memory", &format!("{}M", config.memory)])
         .args([
             "--overlay-rwdir=/etc",
             "--overlay-rwdir=/var",
@@ -245,6 +248,7 @@ mod tests {
             kernel: "/k".into(),
             accel: Accel::Tcg,
             memory: 1024,
+            cpus: 1,
             hca: Some(Hca {
                 links: vec!["/run/l0".into(), "/run/l1".into()],
                 guid: 0x12,

@@ -22,7 +22,14 @@ const MESSAGES: (u64, u64) = (2000, 6000);
 const MARGIN: f64 = 10.0;
 
 /// The kinds of messages that the program `counted` knows.
-const KINDS: [&str; 4] = ["write-4096", "write-4096-no-crc", "write-64", "send-64"];
+const KINDS: [&str; 6] = [
+    "write-4096",
+    "write-4096-no-crc",
+    "write-64",
+    "send-64",
+    "write-64-qps-10",
+    "write-64-qps-10000",
+];
 
 /// The record in the repository.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ pub mod engine;
 pub mod idle;
 pub mod limits;
 pub mod machine;
+pub mod objects;
 pub mod plan;
 pub mod report;
 pub mod svg;
@@ -109,14 +110,7 @@ pub fn run(mut options: Options, wish: Wish) -> Result<i32> {
         }
     };
     for row in &own {
-        steps.say(&format!(
-            "{} {}, {}: {} {}",
-            row.test,
-            table::size(row.size),
-            row.mode,
-            short(row.ochre.unwrap_or_default()),
-            row.unit
-        ));
+        steps.say(&said_alone(row));
     }
 
     steps.say(&format!("booting two VMs under {accel}"));
@@ -146,6 +140,11 @@ pub fn run(mut options: Options, wish: Wish) -> Result<i32> {
     }
 
     let mut limits = Rounds::default();
+    steps.say("many objects in one VM");
+    match objects::rows(a, ochre.device(), wish.quick) {
+        Ok(rows) => own.extend(rows),
+        Err(error) => faults.push(format!("many objects in one VM: {error:#}")),
+    }
     let measured = measure(&lab, &steps, &ochre, wish.quick, &mut limits, &mut faults)?;
     for vm in &lab.vms {
         for splat in dmesg::splats(&vm.records(0)) {
@@ -164,7 +163,7 @@ pub fn run(mut options: Options, wish: Wish) -> Result<i32> {
     say("");
     if faults.is_empty() {
         steps.say(&format!(
-            "the bench is complete, {} rounds",
+            "the bench is complete, rounds: {}",
             measured.rounds
         ));
         return Ok(0);
@@ -255,6 +254,19 @@ fn measure(
     })
 }
 
+/// A row of what was measured without rxe.
+fn said_alone(row: &Row) -> String {
+    let mut what = row.test.clone();
+    if row.size > 0 {
+        what.push_str(&format!(" {}", table::size(row.size)));
+    }
+    if row.qps > 1 {
+        what.push_str(&format!(", {} QPs", row.qps));
+    }
+    let figure = row.ochre.map_or_else(|| "-".to_owned(), short);
+    format!("{what}, {}: {figure} {}", row.mode, row.unit)
+}
+
 /// Runs a case on a device; gives its figures in the order of its metrics.
 fn once(lab: &Lab, kind: &Kind, case: Case) -> Result<Vec<f64>> {
     let client = lab.vm("a")?;
@@ -329,7 +341,7 @@ fn finish(
     report::write(&path("report.json"), rows)?;
     report::write(&path("samples.json"), &samples(measured))?;
     let subtitle = format!(
-        "{machine}; Linux {kernel}; medians of {} rounds in one run",
+        "{machine}; Linux {kernel}; medians of one run, rounds: {}",
         measured.rounds
     );
     fs::write(path("bench.svg"), svg::draw(rows, &subtitle))
