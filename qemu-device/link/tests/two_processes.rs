@@ -208,6 +208,7 @@ fn main() -> ExitCode {
         println!("{}", if ok { "ok" } else { "FAILED" });
         failed += usize::from(!ok);
     }
+    println!("\n{} passed, {failed} failed", tests.len() - failed);
     // Left over only by a failure.
     let _ = std::fs::remove_dir_all(&dir);
     if failed == 0 {

@@ -246,34 +246,3 @@ fn reset_in_the_middle_of_traffic() {
     a.machine.quit();
     b.machine.quit();
 }
-
-/// Not a test of anything: `cargo test --release -p ochre-qemu --test traffic -- --ignored --nocapture` prints
-/// what the device moves without a guest in the way.
-#[test]
-#[ignore = "a measurement"]
-fn bandwidth() {
-    let folder = Folder::new();
-    let (mut a, b) = connected(&folder.path("link"), "", "");
-    for (opcode, name) in [(SendOpcode::Write, "WRITE"), (SendOpcode::Read, "READ")] {
-        for len in [64 << 10, 1 << 20] {
-            let remote = b.remote(DATA);
-            let total: u64 = 4 << 30;
-            let count = total / len;
-            let (mut posted, mut done) = (0, 0);
-            let start = Instant::now();
-            while done < count {
-                while posted < count && posted - done < 32 {
-                    a.post(opcode, &remote, DATA, len as u32, &[]);
-                    posted += 1;
-                }
-                while a.poll().is_some() {
-                    done += 1;
-                }
-            }
-            let rate = total as f64 / start.elapsed().as_secs_f64() / 1e9;
-            println!("{name} of {} KiB: {rate:.2} GB/s", len >> 10);
-        }
-    }
-    a.machine.quit();
-    b.machine.quit();
-}
