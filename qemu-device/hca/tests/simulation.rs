@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Two whole devices on a cable with and without faults, under random traffic that a plain model
-//! checks. A failure prints its seed; `OCHRE_SEED=n cargo test --test simulation` runs that one
-//! again, the same to the last bit.
+//! checks. A failure prints its seed; `OCHRE_SEED=n cargo test --test simulation NAME` runs that one
+//! again, the same to the last bit. `OCHRE_SOAK=n` lets each test go on with new seeds for n seconds.
 
 mod common;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ochre_hw::doorbell;
 use ochre_hw::verbs::{QpState, QpType};
@@ -178,15 +178,37 @@ fn simulate(scenario: &Scenario, seed: u64) {
     assert_eq!(pair.b.events(), []);
 }
 
-/// Runs a scenario for some seeds, or for the one of `OCHRE_SEED`.
+/// Runs a scenario for some seeds, or for the one of `OCHRE_SEED`, or for all from the first one on
+/// that the seconds of `OCHRE_SOAK` give time for.
 fn run(scenario: &Scenario, seeds: std::ops::Range<u64>) {
-    let seeds: Vec<u64> = match std::env::var("OCHRE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("OCHRE_SEED is a number")],
-        Err(_) => seeds.collect(),
+    let number = |name: &str| {
+        let value = std::env::var(name).ok()?;
+        let number = value.parse::<u64>();
+        Some(number.unwrap_or_else(|_| panic!("{name}={value} is no number")))
     };
-    for seed in seeds {
+    let soak = number("OCHRE_SOAK").map(Duration::from_secs);
+    let seeds = match (number("OCHRE_SEED"), soak) {
+        (Some(seed), None) => seed..seed + 1,
+        (Some(seed), Some(_)) => seed..u64::MAX,
+        (None, Some(_)) => seeds.start..u64::MAX,
+        (None, None) => seeds,
+    };
+    let name = std::thread::current().name().unwrap_or("test").to_owned();
+    let start = Instant::now();
+    let mut told = start;
+    for (done, seed) in seeds.enumerate() {
         let result = catch_unwind(AssertUnwindSafe(|| simulate(scenario, seed)));
-        assert!(result.is_ok(), "failed with OCHRE_SEED={seed}");
+        assert!(result.is_ok(), "{name} failed with OCHRE_SEED={seed}");
+        let messages = (done as u64 + 1) * scenario.messages * 2 * scenario.connections as u64;
+        let over = soak.is_some_and(|soak| start.elapsed() >= soak);
+        if soak.is_some() && (over || told.elapsed() >= Duration::from_secs(10)) {
+            told = Instant::now();
+            let seconds = start.elapsed().as_secs();
+            println!("  {name}: {seconds} s, {messages} messages, seeds up to {seed}");
+        }
+        if over {
+            return;
+        }
     }
 }
 
@@ -200,6 +222,9 @@ fn bad_link(percent: u32) -> Faults {
         delay_ppm: ppm,
         delay: Duration::from_micros(50),
         data_only: true,
+        // A request and its response are each hit so often at most: fewer than there are retries,
+        // so that no connection may give up.
+        most_hits: 2,
     }
 }
 

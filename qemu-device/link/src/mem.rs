@@ -2,8 +2,10 @@
 //! A cable inside one process, deterministic, with latency and seeded faults.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ochre_wire::Headers;
 
 use crate::cable::{Cable, CableError, Frame, Presence, Wake, MAX_FRAME};
 use crate::time::Time;
@@ -24,6 +26,9 @@ pub struct Faults {
     pub delay: Duration,
     /// Training sequences and link packets are spared.
     pub data_only: bool,
+    /// The same data packet, sent again and again, is lost, damaged or delayed at most this often;
+    /// 0 is no limit. With a limit below its number of retries a connection always gets through.
+    pub most_hits: u32,
 }
 
 impl Faults {
@@ -106,6 +111,8 @@ pub struct MemCable {
     config: MemConfig,
     now: Time,
     rng: u64,
+    /// How often packets were hit, by what makes them the same.
+    hits: HashMap<[u8; 7], u32>,
     seen: Presence,
     open: Option<(Frame, Vec<u8>)>,
     queued: Vec<(Frame, Vec<u8>)>,
@@ -127,6 +134,7 @@ impl MemCable {
             config: config.clone(),
             now: Time::ZERO,
             rng: config.seed ^ (end as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95),
+            hits: HashMap::new(),
             seen: Presence::default(),
             open: None,
             queued: Vec::new(),
@@ -178,6 +186,27 @@ impl MemCable {
         self.rng.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
+    /// Whether a packet may be hit once more; counts it.
+    fn may_hit(&mut self, kind: Frame, bytes: &[u8]) -> bool {
+        let most = self.config.faults[self.end].most_hits;
+        if most == 0 || kind != Frame::Data {
+            return true;
+        }
+        // Destination QP and PSN of the BTH, and whether it is a response: requests and responses
+        // to the same QP count apart.
+        let Ok(headers) = Headers::parse(bytes, bytes.len()) else {
+            return true;
+        };
+        let bth = headers.bth();
+        let [_, q0, q1, q2] = bth.dest_qp.get().to_be_bytes();
+        let [_, p0, p1, p2] = bth.psn.get().to_be_bytes();
+        let response = u8::from(bth.opcode.op.is_response());
+        let hits = self.hits.entry([q0, q1, q2, p0, p1, p2, response]);
+        let hits = hits.or_default();
+        *hits += 1;
+        *hits <= most
+    }
+
     /// Puts a frame on its way, with the faults of this direction.
     fn send(&mut self, kind: Frame, mut bytes: Vec<u8>) {
         let f = self.config.faults[self.end];
@@ -185,16 +214,16 @@ impl MemCable {
         let mut twice = false;
         let spared = f.data_only && !matches!(kind, Frame::Data | Frame::BadData);
         if f.any() && !spared {
-            if self.draw(f.drop_ppm) {
+            if self.draw(f.drop_ppm) && self.may_hit(kind, &bytes) {
                 return;
             }
-            if self.draw(f.corrupt_ppm) {
+            if self.draw(f.corrupt_ppm) && self.may_hit(kind, &bytes) {
                 let bit = self.random() as usize % (bytes.len() * 8).max(1);
                 if let Some(b) = bytes.get_mut(bit / 8) {
                     *b ^= 1 << (bit % 8);
                 }
             }
-            if self.draw(f.delay_ppm) {
+            if self.draw(f.delay_ppm) && self.may_hit(kind, &bytes) {
                 due += f.delay;
             }
             twice = self.draw(f.duplicate_ppm);
@@ -402,6 +431,7 @@ mod tests {
             delay_ppm: 30_000,
             delay: Duration::from_micros(3),
             data_only: false,
+            most_hits: 0,
         };
         let run = || {
             let (mut a, mut b) = pair(faults, Duration::ZERO);
@@ -428,6 +458,48 @@ mod tests {
             .filter(|w| w[1] < w[0] && w[0] < 10_000)
             .count();
         assert!((150..450).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn a_packet_sent_again_is_hit_so_often_and_no_more() {
+        let faults = Faults {
+            drop_ppm: 1_000_000,
+            most_hits: 2,
+            ..Faults::default()
+        };
+        let (mut a, mut b) = pair(faults, Duration::ZERO);
+        let packet = |psn| {
+            let build = ochre_wire::Build {
+                vl: ochre_wire::Vl::VL0,
+                sl: ochre_wire::Sl::new(0),
+                slid: ochre_wire::Lid(1),
+                dlid: ochre_wire::Lid(2),
+                grh: None,
+                bth: ochre_wire::Bth::new(
+                    ochre_wire::Opcode::rc(ochre_wire::Operation::SendOnly),
+                    ochre_wire::PKey::DEFAULT,
+                    ochre_wire::Qpn::new(7),
+                    ochre_wire::Psn::new(psn),
+                ),
+                ext: ochre_wire::Ext::default(),
+            };
+            let mut out = [0; ochre_wire::MAX_PACKET];
+            let len = build.write_packet(b"data", &mut out).unwrap();
+            out[..len].to_vec()
+        };
+        let mut arrived = Vec::new();
+        for psn in [1, 1, 2, 1, 2, 2] {
+            let bytes = packet(psn);
+            let slot = a.tx_reserve(Frame::Data, bytes.len()).unwrap();
+            slot.copy_from_slice(&bytes);
+            a.tx_commit();
+            a.flush();
+            b.poll(Time::ZERO);
+            arrived.push(b.rx_next().is_some());
+            b.rx_release();
+        }
+        // The third time of each.
+        assert_eq!(arrived, [false, false, false, true, false, true]);
     }
 
     #[test]

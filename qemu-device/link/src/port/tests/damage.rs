@@ -58,6 +58,7 @@ fn credits_survive_losses_of_every_kind() {
             delay_ppm: 20_000,
             delay: Duration::from_micros(40),
             data_only: false,
+            most_hits: 0,
         };
         let mut pair = Pair::active(fifteen_lanes(), lossy(f, seed));
         let out = traffic(&mut pair, 5000);
