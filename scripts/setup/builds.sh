@@ -46,7 +46,7 @@ qemu_build() {
 
 workspace_inputs() {
 	cargo_inputs
-	hash_files "$top/qemu-device" "$top/drivers/rdma-core" "$top/scripts/lab"
+	hash_files "$top/qemu-device" "$top/drivers/rdma-core" "$top/scripts/lab" "$top/tests/capture"
 	cat "$stamps/headers" 2>/dev/null || true
 }
 
@@ -56,7 +56,8 @@ workspace_result() {
 }
 
 workspace_build() {
-	"$enter" cargo build --manifest-path "$top/Cargo.toml" --release --workspace --locked
+	# Fuzz targets run in tests only.
+	"$enter" cargo build --manifest-path "$top/Cargo.toml" --release --workspace --exclude ochre-fuzz --locked
 	mkdir -p "$top/build/provider"
 	install -m 755 "$cache/target/release/libochre.so" "$top/build/provider/.new"
 	mv "$top/build/provider/.new" "$top/build/provider/libochre-rdmav34.so"
