@@ -57,6 +57,11 @@ test-unit: ## the tests that need no VM
 	@OCHRE_QUIET=1 scripts/setup.sh root headers qemu
 	@scripts/test.sh unit
 
+.PHONY: soak
+soak: ## simulation and fuzzing with new seeds for SOAK=minutes (10); SEED=n from that seed on
+	@OCHRE_QUIET=1 scripts/setup.sh root headers
+	@scripts/soak.sh $(or $(SOAK),10)
+
 .PHONY: check
 check: ## formatting, lints and the layout of the sources
 	@OCHRE_QUIET=1 scripts/setup.sh root kernel headers

@@ -100,6 +100,24 @@ forbids() {
 	return 0
 }
 
+# Every test that the matrix names is there: `file` or `file::test`, files from the top or from qemu-device.
+matrix() {
+	local entry file name path
+	while IFS= read -r entry; do
+		file=${entry%%::*}
+		path=$file
+		[ -f "$path" ] || path=qemu-device/$file
+		if [ ! -f "$path" ]; then
+			echo "tests/README.md: $file is no file"
+			continue
+		fi
+		[ "$entry" != "$file" ] || continue
+		name=${entry##*::}
+		grep -B6 -E "^[[:space:]]*fn $name\\(" "$path" | grep -q '#\[test\]' || echo "tests/README.md: $path has no test $name"
+	done < <(grep -oE '`[a-z0-9_/.-]+\.(rs|sh)(::[a-z0-9_]+)?`' tests/README.md | tr -d '`' | sort -u) | grep . && return 1
+	return 0
+}
+
 shell() {
 	git ls-files -co --exclude-standard | grep -E '(\.sh|^\.ci/run)$' | xargs "$enter" shellcheck -x
 }
@@ -117,6 +135,7 @@ check "every file has its SPDX line" spdx
 check "files have at most 600 lines" length
 check "no paths or hosts of one machine" places
 check "nothing left to do in the sources" unfinished
+check "tests of the matrix are there" matrix
 check "unsafe is forbidden where it has no place" forbids
 
 if [ "$bad" -ne 0 ]; then
