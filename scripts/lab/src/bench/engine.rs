@@ -21,8 +21,17 @@ enum Kind {
     Rate,
 }
 
-/// Bench, row of the report, what it is held to.
-const MESSAGES: &[(&str, &str, u64, &str, Kind, Option<f64>)] = &[
+/// Bench, test, bytes and mode of the report's row, kind of figure, what it is held to.
+type Message = (
+    &'static str,
+    &'static str,
+    u64,
+    &'static str,
+    Kind,
+    Option<f64>,
+);
+
+const MESSAGES: &[Message] = &[
     (
         "write_4096",
         "engine_write",

@@ -2,7 +2,7 @@
 //! What the device's threads take from the host while nothing happens.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub fn rows(lab: &Lab, time: Duration) -> Result<Vec<Row>> {
             service(vm.group()).with_context(|| format!("VM {}: the device's thread", vm.name()))
         })
         .collect::<Result<Vec<_>>>()?;
-    let read = || -> Result<Vec<Used>> { tasks.iter().map(used).collect() };
+    let read = || -> Result<Vec<Used>> { tasks.iter().map(|task| used(task)).collect() };
     let (start, before) = (Instant::now(), read()?);
     thread::sleep(time);
     let (time, after) = (start.elapsed(), read()?);
@@ -99,7 +99,7 @@ fn group_of(stat: &str) -> Option<i32> {
     rest.split(' ').nth(2)?.parse().ok()
 }
 
-fn used(task: &PathBuf) -> Result<Used> {
+fn used(task: &Path) -> Result<Used> {
     let read = |name: &str| {
         let path = task.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
