@@ -103,6 +103,7 @@ forbids() {
 # Every test that the matrix names is there: `file` or `file::test`, files from the top or from qemu-device.
 matrix() {
 	local entry file name path
+	# shellcheck disable=SC2016  # the quotes are the text's
 	while IFS= read -r entry; do
 		file=${entry%%::*}
 		path=$file

@@ -86,7 +86,7 @@ pub(super) fn run(input: &[u8]) {
                     .expect("inside");
             }
             _ => {
-                host.now = host.now + Duration::from_micros(input.u16().into());
+                host.now += Duration::from_micros(input.u16().into());
                 for _ in 0..64 {
                     if !host.poll() {
                         break;
