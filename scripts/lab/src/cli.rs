@@ -152,8 +152,11 @@ enum Action {
         #[arg(long)]
         quick: bool,
         /// Keep the figures in tests/bench as the record of this kind of machine
-        #[arg(long)]
+        #[arg(long, conflicts_with = "only")]
         record: bool,
+        /// Only what has one of these in its command line, or 'engine', 'idle', 'objects', 'loopback'
+        #[arg(long, value_name = "TEXT")]
+        only: Vec<String>,
     },
     /// Count the engine's instructions and hold them to the record in tests/bench
     Count {
@@ -226,9 +229,15 @@ fn run(action: Action) -> Result<i32> {
             boot,
             quick,
             record,
+            only,
         } => {
             let options = boot.options(2, "bench")?;
-            bench::run(options, bench::Wish { quick, record })
+            let wish = bench::Wish {
+                quick,
+                record,
+                only,
+            };
+            bench::run(options, &wish)
         }
         Action::Count { record } => bench::count::run(record),
         Action::Test { boot, names } => {

@@ -21,73 +21,51 @@ enum Kind {
     Rate,
 }
 
-/// Bench, test, bytes and mode of the report's row, kind of figure, what it is held to.
-type Message = (
-    &'static str,
-    &'static str,
-    u64,
-    &'static str,
-    Kind,
-    Option<f64>,
-);
+/// One bench and its row of the report.
+struct Bench {
+    name: &'static str,
+    test: &'static str,
+    size: u64,
+    mode: &'static str,
+    kind: Kind,
+    /// What it is held to.
+    least: Option<f64>,
+}
 
-const MESSAGES: &[Message] = &[
-    (
-        "write_4096",
-        "engine_write",
-        4096,
-        "both CRCs",
-        Kind::Bandwidth,
-        Some(4.0),
-    ),
-    (
-        "write_4096_no_crc",
-        "engine_write",
-        4096,
-        "no CRC",
-        Kind::Bandwidth,
-        Some(10.0),
-    ),
-    (
-        "read_4096",
-        "engine_read",
-        4096,
-        "both CRCs",
-        Kind::Bandwidth,
-        None,
-    ),
-    (
-        "send_4096",
-        "engine_send",
-        4096,
-        "both CRCs",
-        Kind::Bandwidth,
-        None,
-    ),
-    (
-        "write_64",
-        "engine_write",
-        64,
-        "both CRCs",
-        Kind::Rate,
-        Some(3.0),
-    ),
-    (
-        "write_64_inline",
-        "engine_write",
-        64,
-        "both CRCs, inline",
-        Kind::Rate,
-        None,
-    ),
-    (
-        "send_64",
-        "engine_send",
-        64,
-        "both CRCs",
-        Kind::Rate,
-        Some(3.0),
-    ),
+impl Bench {
+    const fn new(name: &'static str, test: &'static str, size: u64, kind: Kind) -> Self {
+        Self {
+            name,
+            test,
+            size,
+            mode: "both CRCs",
+            kind,
+            least: None,
+        }
+    }
+
+    const fn mode(self, mode: &'static str) -> Self {
+        Self { mode, ..self }
+    }
+
+    const fn least(self, least: f64) -> Self {
+        Self {
+            least: Some(least),
+            ..self
+        }
+    }
+}
+
+const BENCHES: [Bench; 7] = [
+    Bench::new("write_4096", "engine_write", 4096, Kind::Bandwidth).least(4.0),
+    Bench::new("write_4096_no_crc", "engine_write", 4096, Kind::Bandwidth)
+        .mode("no CRC")
+        .least(10.0),
+    Bench::new("read_4096", "engine_read", 4096, Kind::Bandwidth),
+    Bench::new("send_4096", "engine_send", 4096, Kind::Bandwidth),
+    Bench::new("write_64", "engine_write", 64, Kind::Rate).least(3.0),
+    Bench::new("write_64_inline", "engine_write", 64, Kind::Rate).mode("both CRCs, inline"),
+    Bench::new("send_64", "engine_send", 64, Kind::Rate).least(3.0),
 ];
 
 /// Numbers of QPs of the curve.
@@ -182,20 +160,20 @@ pub fn rows(time: Duration) -> Result<Vec<Row>> {
     run(bench)?;
     let folder = target()?.join("criterion");
     let mut rows = Vec::new();
-    for (name, test, size, mode, kind, least) in MESSAGES {
-        let nanos = nanos(&folder, "engine", name)?;
-        let (figure, unit) = match kind {
-            Kind::Bandwidth => (*size as f64 / nanos, "GB/s"),
+    for bench in BENCHES {
+        let nanos = nanos(&folder, "engine", bench.name)?;
+        let (figure, unit) = match bench.kind {
+            Kind::Bandwidth => (bench.size as f64 / nanos, "GB/s"),
             Kind::Rate => (1e3 / nanos, "M/s"),
         };
         rows.push(Row {
-            test: (*test).to_owned(),
-            size: *size,
+            test: bench.test.to_owned(),
+            size: bench.size,
             qps: 1,
-            mode: (*mode).to_owned(),
+            mode: bench.mode.to_owned(),
             ochre: Some(round(figure)),
             unit: unit.to_owned(),
-            bounds: least.map(Bound::AtLeast).into_iter().collect(),
+            bounds: bench.least.map(Bound::AtLeast).into_iter().collect(),
             ..Row::default()
         });
     }

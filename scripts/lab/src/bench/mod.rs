@@ -57,12 +57,20 @@ const RXE: &str = "set -e\n\
     done\n";
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Wish {
     /// In five minutes: what targets speak of, in fewer rounds.
     pub quick: bool,
     /// Keep the figures as the record of this kind of machine.
     pub record: bool,
+    /// Only what has one of these in its name; everything if there is none.
+    pub only: Vec<String>,
+}
+
+impl Wish {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
 }
 
 /// The figures of one device, a list by round for each case and metric.
@@ -81,7 +89,7 @@ struct Measured {
 ///
 /// # Errors
 /// When it cannot begin, or a report cannot be written.
-pub fn run(mut options: Options, wish: Wish) -> Result<i32> {
+pub fn run(mut options: Options, wish: &Wish) -> Result<i32> {
     let steps = Steps::start();
     let folder = options.logs.clone();
     let accel = options.accel.to_string();
@@ -96,21 +104,21 @@ pub fn run(mut options: Options, wish: Wish) -> Result<i32> {
         .extend(idle::QEMU_ARGUMENTS.map(str::to_owned));
     let mut faults = Vec::new();
 
-    steps.say(&format!("the engine alone ({machine})"));
-    let time = if wish.quick {
-        QUICK_ENGINE_TIME
-    } else {
-        ENGINE_TIME
-    };
-    let mut own = match engine::rows(time) {
-        Ok(rows) => rows,
-        Err(error) => {
-            faults.push(format!("the engine alone: {error:#}"));
-            Vec::new()
-        }
-    };
-    for row in &own {
-        steps.say(&said_alone(row));
+    let mut own = Vec::new();
+    if wish.wants("engine") {
+        steps.say(&format!("the engine alone ({machine})"));
+        let time = if wish.quick {
+            QUICK_ENGINE_TIME
+        } else {
+            ENGINE_TIME
+        };
+        keep(
+            &steps,
+            &mut own,
+            &mut faults,
+            "the engine",
+            engine::rows(time),
+        );
     }
 
     steps.say(&format!("booting two VMs under {accel}"));
@@ -134,18 +142,18 @@ pub fn run(mut options: Options, wish: Wish) -> Result<i32> {
             .with_context(|| format!("VM {}", vm.name()))?;
     }
     steps.say("both VMs have an ochre_0 and an rxe_0");
-    match idle::rows(&lab, IDLE_TIME) {
-        Ok(rows) => own.extend(rows),
-        Err(error) => faults.push(format!("the idle device: {error:#}")),
+    if wish.wants("idle") {
+        steps.say("the device while nothing happens");
+        let rows = idle::rows(&lab, IDLE_TIME);
+        keep(&steps, &mut own, &mut faults, "the idle device", rows);
     }
-
+    if wish.wants("objects") {
+        steps.say("many objects in one VM");
+        let rows = objects::rows(a, ochre.device(), wish.quick);
+        keep(&steps, &mut own, &mut faults, "many objects", rows);
+    }
     let mut limits = Rounds::default();
-    steps.say("many objects in one VM");
-    match objects::rows(a, ochre.device(), wish.quick) {
-        Ok(rows) => own.extend(rows),
-        Err(error) => faults.push(format!("many objects in one VM: {error:#}")),
-    }
-    let measured = measure(&lab, &steps, &ochre, wish.quick, &mut limits, &mut faults)?;
+    let measured = measure(&lab, &steps, &ochre, wish, &mut limits, &mut faults)?;
     for vm in &lab.vms {
         for splat in dmesg::splats(&vm.records(0)) {
             faults.push(format!("VM {}'s kernel said: {}", vm.name(), splat.text));
@@ -180,11 +188,15 @@ fn measure(
     lab: &Lab,
     steps: &Steps,
     ochre: &Kind,
-    quick: bool,
+    wish: &Wish,
     limits: &mut Rounds,
     faults: &mut Vec<String>,
 ) -> Result<Measured> {
-    let cases = plan::cases(quick);
+    let quick = wish.quick;
+    let cases: Vec<Case> = plan::cases(quick)
+        .into_iter()
+        .filter(|case| wish.wants(&case.title()))
+        .collect();
     let empty = || -> Figures {
         cases
             .iter()
@@ -225,19 +237,14 @@ fn measure(
                     Err(error) => {
                         failed.insert((n, is_ochre));
                         texts.push(format!("{} FAILED", kind.device()));
-                        faults.push(format!("{} on {}: {error:#}", case.words(), kind.device()));
+                        faults.push(format!("{} on {}: {error:#}", case.title(), kind.device()));
                     }
                 }
             }
-            let place = if case.place == Place::Loopback {
-                " in one VM"
-            } else {
-                ""
-            };
             steps.say(&format!(
-                "round {}: {}{place}: {}",
+                "round {}: {}: {}",
                 rounds + 1,
-                case.words(),
+                case.title(),
                 texts.join(", ")
             ));
         }
@@ -252,6 +259,25 @@ fn measure(
         rxe: of_rxe,
         rounds,
     })
+}
+
+/// Takes over rows of what was measured without rxe, and prints them.
+fn keep(
+    steps: &Steps,
+    own: &mut Vec<Row>,
+    faults: &mut Vec<String>,
+    what: &str,
+    rows: Result<Vec<Row>>,
+) {
+    match rows {
+        Ok(rows) => {
+            for row in &rows {
+                steps.say(&said_alone(row));
+            }
+            own.extend(rows);
+        }
+        Err(error) => faults.push(format!("{what}: {error:#}")),
+    }
 }
 
 /// A row of what was measured without rxe.

@@ -147,6 +147,14 @@ impl Case {
         words
     }
 
+    /// What a person reads of it.
+    pub fn title(self) -> String {
+        match self.place {
+            Place::Pair => self.words(),
+            Place::Loopback => format!("{}, loopback", self.words()),
+        }
+    }
+
     /// The figures that count.
     pub fn metrics(self) -> &'static [Metric] {
         if self.is_latency() {
