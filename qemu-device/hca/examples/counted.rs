@@ -14,8 +14,10 @@ const LONG: Traffic = Traffic::new("WRITE", Write, 4096);
 const SHORT: Traffic = Traffic::new("WRITE", Write, 64);
 const SEND: Traffic = Traffic::new("SEND", Send, 64);
 
-/// The kinds: name, what is set up, traffic.
-const KINDS: [(&str, fn() -> Pump, Traffic); 6] = [
+/// A kind: name, what is set up, traffic.
+type Kind = (&'static str, fn() -> Pump, Traffic);
+
+const KINDS: [Kind; 6] = [
     ("write-4096", || Pump::new(true), LONG),
     ("write-4096-no-crc", || Pump::new(false), LONG),
     ("write-64", || Pump::new(true), SHORT),
