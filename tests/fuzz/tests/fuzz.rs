@@ -16,13 +16,19 @@ use ochre_fuzz::targets::TARGETS;
 /// Seconds for each target when nothing is said.
 const SECONDS: u64 = 5;
 
+/// `build/fuzz` at the top.
+fn failures() -> PathBuf {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    top.unwrap_or(Path::new(".")).join("build/fuzz")
+}
+
 fn options(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
         time: Duration::from_secs(SECONDS),
         count: u64::MAX,
         seed: 1,
         names: Vec::new(),
-        folder: PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/fuzz")),
+        folder: failures(),
         progress: false,
     };
     let mut arguments = arguments.iter();

@@ -126,9 +126,9 @@ impl Side {
             let range = start as usize..(start + len) as usize;
             self.before[range.clone()].copy_from_slice(&now[range]);
         }
-        if now != self.before {
-            let at = now.iter().zip(&self.before).position(|(a, b)| a != b);
-            panic!("byte {at:#x?} of memory has changed that nobody may write");
+        let differs = now.iter().zip(&self.before).position(|(a, b)| a != b);
+        if let Some(at) = differs {
+            panic!("byte {at:#x} of memory has changed, which nobody may write");
         }
     }
 }
