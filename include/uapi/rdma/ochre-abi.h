@@ -13,7 +13,10 @@
 
 #define OCHRE_UVERBS_ABI_VERSION 1
 
-/* alloc_ucontext: which interface the provider speaks. */
+/*
+ * alloc_ucontext: which interface the provider speaks. With another major
+ * version than the driver's it gets EPROTONOSUPPORT.
+ */
 struct ochre_alloc_ucontext_req {
 	__u32 interface_major;	/* of include/ochre-hw */
 	__u32 interface_minor;

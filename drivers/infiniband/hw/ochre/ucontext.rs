@@ -54,7 +54,7 @@ pub(crate) fn alloc(
             regs::INTERFACE_MAJOR,
             data.identity.interface_minor
         );
-        return Err(EOPNOTSUPP);
+        return Err(EPROTONOSUPPORT);
     }
 
     let page = data.doorbells.take_page()?;
