@@ -2,6 +2,7 @@
 
 //! A QEMU without a guest: the test is the CPU, by the qtest protocol, and the user, by QMP.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -80,6 +81,26 @@ pub fn refused(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// The connection that QEMU makes to one of the test's sockets.
+fn accept(listener: &UnixListener, child: &mut Child) -> BufReader<UnixStream> {
+    listener.set_nonblocking(true).expect("cannot poll");
+    let start = Instant::now();
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).expect("cannot block");
+            stream
+                .set_read_timeout(Some(PATIENCE))
+                .expect("cannot set a time limit");
+            return BufReader::new(stream);
+        }
+        if let Ok(Some(status)) = child.try_wait() {
+            panic!("QEMU ended at once: {status}");
+        }
+        assert!(start.elapsed() < PATIENCE, "QEMU does not connect");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// A running QEMU.
 pub struct Machine {
     child: Child,
@@ -104,25 +125,7 @@ impl Machine {
             .args(arguments)
             .spawn()
             .expect("cannot run QEMU");
-        let mut accept = |listener: UnixListener| {
-            listener.set_nonblocking(true).expect("cannot poll");
-            let start = Instant::now();
-            loop {
-                if let Ok((stream, _)) = listener.accept() {
-                    stream.set_nonblocking(false).expect("cannot block");
-                    stream
-                        .set_read_timeout(Some(PATIENCE))
-                        .expect("cannot set a time limit");
-                    return BufReader::new(stream);
-                }
-                if let Ok(Some(status)) = child.try_wait() {
-                    panic!("QEMU ended at once: {status}");
-                }
-                assert!(start.elapsed() < PATIENCE, "QEMU does not connect");
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        };
-        let (qtest, qmp) = (accept(qtest), accept(qmp));
+        let (qtest, qmp) = (accept(&qtest, &mut child), accept(&qmp, &mut child));
         let mut machine = Machine {
             child,
             qtest,
@@ -197,8 +200,12 @@ impl Machine {
 
     /// Writes bytes to memory.
     pub fn write(&mut self, addr: u64, bytes: &[u8]) {
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.ask(&format!("write {addr:#x} {:#x} 0x{digits}", bytes.len()));
+        let mut request = format!("write {addr:#x} {:#x} 0x", bytes.len());
+        for byte in bytes {
+            // Writing to a string does not fail.
+            let _ = write!(request, "{byte:02x}");
+        }
+        self.ask(&request);
     }
 
     /// Writes zeros to memory.
