@@ -104,7 +104,7 @@ hw_struct! {
         0x2c => flags: u8,
         /// A failed request: the device's own detail. For a NAK, its AETH syndrome; else 0.
         0x2d => syndrome: u8,
-        /// Port of the packet (special QPs), else 0.
+        /// Port of the packet, for receives of special QPs; else 0.
         0x2e => port: u8,
         /// Zero.
         0x2f => reserved: [u8; 16],
