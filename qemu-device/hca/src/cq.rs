@@ -69,8 +69,8 @@ pub enum CqFault {
 pub enum ArmCheck {
     /// No event.
     Quiet,
-    /// An event is due now.
-    Event,
+    /// An event is due now, for this value of the arm word: [`Cq::told`] once it is written.
+    Event(u32),
     /// An event is due at this time at the latest.
     Later(Time),
 }
@@ -180,10 +180,14 @@ impl Cq {
                 return Ok(ArmCheck::Later(deadline));
             }
         }
-        m.held = 0;
-        m.deadline = None;
+        Ok(ArmCheck::Event(arm))
+    }
+
+    /// The event that was due for this value of the arm word is being written.
+    pub fn told(&mut self, arm: u32) {
+        self.moderation.held = 0;
+        self.moderation.deadline = None;
         self.fresh = Fresh::default();
         self.arm_seen = arm;
-        Ok(ArmCheck::Event)
     }
 }

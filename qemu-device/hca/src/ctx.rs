@@ -298,26 +298,27 @@ impl<D: Dma> Ctx<D> {
             };
             queue.noted = false;
             let eq = queue.eq;
-            let room = match self.eqs.get_mut(eq) {
-                Some(events) => events.has_room_for_completion(&self.dma),
-                None => Ok(true),
-            };
-            match room {
-                Ok(true) => {}
-                // A program that arms faster than the driver reads events must not stop the device.
-                Ok(false) => {
-                    let time = queue.hold(self.now, self.now + EVENT_RETRY);
-                    self.cqs_held.insert((time, cq));
-                    continue;
-                }
-                Err(reason) => {
-                    self.stop(reason);
-                    return;
-                }
-            }
             match queue.check_arm(&self.dma, self.now) {
                 Ok(ArmCheck::Quiet) => {}
-                Ok(ArmCheck::Event) => self.post_event(eq, EventType::CqCompletion, 0, cq),
+                Ok(ArmCheck::Event(arm)) => {
+                    let room = match self.eqs.get_mut(eq) {
+                        Some(events) => events.has_room_for_completion(&self.dma),
+                        None => Ok(true),
+                    };
+                    match room {
+                        Ok(true) => {
+                            queue.told(arm);
+                            self.post_event(eq, EventType::CqCompletion, 0, cq);
+                        }
+                        // A program that arms faster than the driver reads events must not stop
+                        // the device.
+                        Ok(false) => {
+                            let time = queue.hold(self.now, self.now + EVENT_RETRY);
+                            self.cqs_held.insert((time, cq));
+                        }
+                        Err(reason) => self.stop(reason),
+                    }
+                }
                 Ok(ArmCheck::Later(time)) => {
                     self.cqs_held.insert((time, cq));
                 }
