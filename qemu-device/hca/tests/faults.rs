@@ -6,12 +6,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::guest::{elements, GuestCq, GuestQp};
+use common::end::End;
+use common::guest::elements;
 use common::host::{Host, Pair, LID_A, LID_B};
 use common::Dma;
 use ochre_hw::cqe::{Cqe, CqeStatus};
 use ochre_hw::queue::QpSizes;
-use ochre_hw::verbs::{access, QpType};
 use ochre_hw::wqe::{AtomicSegment, SendOpcode, SendWqe, Sge, SEND_SIGNALED};
 
 /// Five packets.
@@ -29,28 +29,6 @@ const SIZES: QpSizes = QpSizes {
     recv_sge: 1,
 };
 
-struct End {
-    qp: u32,
-    guest: GuestQp,
-    cq: GuestCq,
-    key: u32,
-    data: u64,
-}
-
-fn end(h: &mut Host) -> End {
-    let pd = h.alloc_pd();
-    let (cqn, cq) = h.create_cq(0, 5);
-    let (qp, guest) = h.create_qp(QpType::Rc, pd, [cqn, cqn], &SIZES);
-    let (key, data) = h.create_mr(pd, LENGTH.into(), access::REGION);
-    End {
-        qp,
-        guest,
-        cq,
-        key,
-        data,
-    }
-}
-
 /// Two connected ends; A's port has rules.
 struct Bed {
     pair: Pair,
@@ -62,7 +40,10 @@ struct Bed {
 impl Bed {
     fn new(rules: &str) -> Self {
         let mut pair = Pair::active();
-        let (a, b) = (end(&mut pair.a), end(&mut pair.b));
+        let (a, b) = (
+            End::new(&mut pair.a, &SIZES, LENGTH),
+            End::new(&mut pair.b, &SIZES, LENGTH),
+        );
         pair.a.start_rc(a.qp, b.qp, LID_B);
         pair.b.start_rc(b.qp, a.qp, LID_A);
         let sent: Vec<u8> = (0..LENGTH).map(|i| (i ^ i >> 8) as u8).collect();
