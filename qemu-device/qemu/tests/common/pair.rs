@@ -363,6 +363,12 @@ pub fn connected(link: &Path, properties_a: &str, properties_b: &str) -> (End, E
 /// Brings the ports of two ends up, and connects queue pairs.
 pub fn join(a: &mut End, b: &mut End) {
     let (lid_a, lid_b) = (a.lid, b.lid);
+    // An end hears late that its peer was reset: until then its port shows the link of before. A new
+    // link comes up at the end that was reset only when the other has left the old one, so that
+    // after each end was seen up, both are in the new link or on their way into it.
+    for end in [&mut *b, &mut *a] {
+        end.hca.wait_phys_state(&mut end.machine, 5);
+    }
     a.bring_up(lid_b);
     b.bring_up(lid_a);
     a.make_qp();
