@@ -6,8 +6,6 @@
 # shellcheck source=tests/vm/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-here=$(cd "$(dirname "$0")" && pwd -P)
-
 plan 3
 check "the subnet is up" active b
 check "another major version is refused as such" vm a "python3 '$here/abi.py' other"

@@ -6,6 +6,8 @@
 #   OCHRE_MODULE       the kernel module
 set -u
 
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+
 lab() {
 	"$OCHRE_LAB_PROGRAM" "$@"
 }
@@ -118,5 +120,72 @@ gone() {
 	patient "$1" "[ ! -e /sys/class/infiniband/$OCHRE_DEVICE ]"
 }
 
+# rows COMMAND...: a program whose lines "ok WHAT" and "not ok WHAT: WHY" are results; other lines are comments.
+rows() {
+	local line code=0
+	while IFS= read -r line; do
+		case $line in
+		"ok "*) number=$((number + 1)) && echo "ok $number ${line#ok }" ;;
+		"not ok "*) number=$((number + 1)) && code=1 && echo "not ok $number ${line#not ok }" ;;
+		*) echo "# $line" ;;
+		esac
+	done < <("$@" 2>&1)
+	[ $code -eq 0 ] || exit 1
+}
+
+# bystander VM [HOST]: one of a pair of programs that exchange checked data, in the background.
+bystander() {
+	local vm=$1
+	shift
+	{
+		lab exec "$vm" -- python3 "$here/bystander.py" "$OCHRE_DEVICE" /tmp/bystander "$@" &
+		echo $! >"$scratch/bystander.$vm.pid"
+		wait $!
+		echo $? >"$scratch/bystander.$vm.code"
+	} >"$scratch/bystander.$vm" 2>&1 &
+}
+
+# bystanders: the pair begins. It is in no way part of what a test does, and must not notice it.
+bystanders() {
+	vm a "rm -f /tmp/bystander" && vm b "rm -f /tmp/bystander"
+	bystander b
+	bystander a b
+	if ! { patient a "[ -s /tmp/bystander ]" 60 && patient b "[ -s /tmp/bystander ]"; }; then
+		cat "$scratch"/bystander.?
+		return 1
+	fi
+}
+
+# bystanders_go_on: their data is still exchanged.
+bystanders_go_on() {
+	local before
+	before=$(vm b "cat /tmp/bystander")
+	if ! patient b "[ \$(cat /tmp/bystander) -gt $before ]"; then
+		cat "$scratch"/bystander.?
+		return 1
+	fi
+}
+
+# bystanders_end: all that they have exchanged was right.
+bystanders_end() {
+	local vm
+	vm a "pkill -TERM -f '[b]ystander.py'" || { cat "$scratch"/bystander.?; return 1; }
+	for _ in $(seq 300); do
+		[ -s "$scratch/bystander.a.code" ] && [ -s "$scratch/bystander.b.code" ] && break
+		sleep 0.1
+	done
+	for vm in a b; do
+		echo "VM $vm:"
+		cat "$scratch/bystander.$vm"
+		[ "$(cat "$scratch/bystander.$vm.code")" = 0 ] || return 1
+	done
+}
+
+# A test that fails in the middle leaves no program behind.
+finish() {
+	cat "$scratch"/bystander.?.pid 2>/dev/null | xargs -r kill 2>/dev/null
+	rm -rf "$scratch"
+}
+
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+trap finish EXIT
