@@ -4,7 +4,7 @@
 
     objects.py DEVICE QPS MRS
 
-Times are microseconds for one object, among the first and among the last tenth.
+Times are microseconds for one object: to make one of the first and of the last tenth, and to destroy one.
 """
 
 import json
@@ -37,6 +37,14 @@ def make(count, one):
     return objects, round(first, 1), round(last, 1)
 
 
+def destroy(objects):
+    """Destroys objects; gives the mean time."""
+    start = time.monotonic()
+    for one in objects:
+        one.close()
+    return round((time.monotonic() - start) / len(objects) * 1e6, 1)
+
+
 def main():
     name, qps, mrs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     context = Context(name=name)
@@ -54,7 +62,9 @@ def main():
     keys = {mr.lkey for mr in made_mrs}
     print(json.dumps({
         "qps": len(numbers), "qp_first_us": qp_first, "qp_last_us": qp_last,
+        "qp_destroy_us": destroy(made_qps),
         "mrs": len(keys), "mr_first_us": mr_first, "mr_last_us": mr_last,
+        "mr_destroy_us": destroy(made_mrs),
     }))
 
 
