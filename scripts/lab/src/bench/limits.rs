@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the machine itself can do: how fast one thread copies between two shared mappings, and how
-//! fast one process wakes another.
+//! What the machine itself can do: how fast one thread copies between two shared mappings, how fast
+//! two threads relay bytes, and how fast one process wakes another.
 
 use std::env;
 use std::ffi::CString;
@@ -17,7 +17,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use serde::{Deserialize, Serialize};
 
-use super::report::median;
+use super::relay;
+use super::report::{median, round, Row};
 use crate::paths;
 
 /// Bytes of the blocks that are copied.
@@ -46,6 +47,10 @@ pub struct Copy {
 pub struct Limits {
     /// Copies by size.
     pub copies: Vec<Copy>,
+    /// Bytes a second, in 10^6, that go through shared memory with both threads on one processor.
+    pub relay_one: f64,
+    /// The same on two processors, where there are two.
+    pub relay_two: Option<f64>,
     /// The least time from one process's write to an eventfd to the end of another's read, in
     /// microseconds: half of a round trip.
     pub wake_min_us: f64,
@@ -92,8 +97,11 @@ pub fn main() -> Result<()> {
             })
         })
         .collect::<Result<_>>()?;
+    let (relay_one, relay_two) = relay::measure()?;
     let limits = Limits {
         copies,
+        relay_one,
+        relay_two,
         wake_min_us,
         wake_typical_us,
     };
@@ -192,6 +200,25 @@ impl Rounds {
         median(&all)
     }
 
+    /// Rows of what has no figure of a device to stand beside.
+    pub fn rows(&self) -> Vec<Row> {
+        let median_of = |figure: fn(&Limits) -> Option<f64>| {
+            median(&self.0.iter().filter_map(figure).collect::<Vec<_>>())
+        };
+        let row = |mode: &str, limit: Option<f64>| Row {
+            test: "relay".to_owned(),
+            size: relay::BLOCK as u64,
+            mode: mode.to_owned(),
+            unit: "MB/s".to_owned(),
+            limit: limit.map(round),
+            ..Row::default()
+        };
+        vec![
+            row("one processor", median_of(|l| Some(l.relay_one))),
+            row("two processors", median_of(|l| l.relay_two)),
+        ]
+    }
+
     /// Median of the rounds' least wake-up times, in microseconds.
     pub fn wake_min(&self) -> Option<f64> {
         median(&self.0.iter().map(|l| l.wake_min_us).collect::<Vec<_>>())
@@ -223,12 +250,16 @@ mod tests {
                     size: 2,
                     mega_bytes: speed,
                 }],
+                relay_one: speed,
+                relay_two: None,
                 wake_min_us: speed,
                 wake_typical_us: speed * 2.0,
             });
         }
         assert_eq!(rounds.copy(2), Some(3.0));
         assert_eq!(rounds.copy(4), None);
+        let relays: Vec<_> = rounds.rows().iter().map(|row| row.limit).collect();
+        assert_eq!(relays, [Some(3.0), None]);
         assert_eq!(rounds.wake_min(), Some(3.0));
         assert_eq!(rounds.wake_typical(), Some(6.0));
     }

@@ -9,6 +9,7 @@ pub mod limits;
 pub mod machine;
 pub mod objects;
 pub mod plan;
+pub mod relay;
 pub mod report;
 pub mod svg;
 pub mod table;
@@ -164,6 +165,7 @@ pub fn run(mut options: Options, wish: &Wish) -> Result<i32> {
     drop(lab);
 
     let mut rows = compare(&measured, &limits);
+    rows.extend(limits.rows());
     rows.extend(own);
     finish(&folder, &measured, &rows, &machine, &kernel)?;
     if wish.record {
@@ -451,6 +453,8 @@ mod tests {
                 size: 1 << 20,
                 mega_bytes: 40.0,
             }],
+            relay_one: 20.0,
+            relay_two: Some(10.0),
             wake_min_us: 4.0,
             wake_typical_us: 5.0,
         });
