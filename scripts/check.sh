@@ -101,6 +101,7 @@ forbids() {
 }
 
 # Every test that the matrix names is there: `file` or `file::test`, files from the top or from qemu-device.
+# A test is a function with #[test], or a scenario that the simulation lists with its seeds.
 matrix() {
 	local entry file name path
 	# shellcheck disable=SC2016  # the quotes are the text's
@@ -114,7 +115,9 @@ matrix() {
 		fi
 		[ "$entry" != "$file" ] || continue
 		name=${entry##*::}
-		grep -B6 -E "^[[:space:]]*fn $name\\(" "$path" | grep -q '#\[test\]' || echo "tests/README.md: $path has no test $name"
+		grep -B6 -E "^[[:space:]]*fn $name\\(" "$path" | grep -q '#\[test\]' ||
+			grep -qE "^[[:space:]]*$name: [0-9]+\.\.[0-9]+,\$" "$path" ||
+			echo "tests/README.md: $path has no test $name"
 	done < <(grep -oE '`[a-z0-9_/.-]+\.(rs|sh)(::[a-z0-9_]+)?`' tests/README.md | tr -d '`' | sort -u) | grep . && return 1
 	return 0
 }

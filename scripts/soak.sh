@@ -22,19 +22,19 @@ fi
 half=$((minutes * 30))
 cd "$top" || exit 1
 run() {
-	"$enter" env "$@"
+	"$enter" "$@"
 }
 test=(cargo test --profile checked --quiet --locked)
 
-# Tests run two at a time; each gets its part.
-scenarios=$("$enter" "${test[@]}" -p ochre-hca --test simulation -- --list 2>/dev/null | grep -c ': test$')
+# Scenarios run as many at a time as there are processors; each gets its part.
+scenarios=$("$enter" "${test[@]}" -p ochre-hca --test simulation -- list 2>/dev/null | grep -c .)
 if [ "$scenarios" -eq 0 ]; then
 	echo "soak: the simulation does not build; see: make test-unit" >&2
 	exit 1
 fi
-echo "== simulation: $scenarios scenarios, $((half * 2 / scenarios)) s each, from seed $seed"
-run OCHRE_SOAK=$((half * 2 / scenarios)) OCHRE_SEED="$seed" \
-	"${test[@]}" -p ochre-hca --test simulation -- --nocapture --test-threads 2 || exit 1
+seconds=$((half * $(nproc) / scenarios + 1))
+echo "== simulation: $scenarios scenarios, $seconds s each, from seed $seed"
+run "${test[@]}" -p ochre-hca --test simulation -- --seconds $seconds --seed "$seed" || exit 1
 
 targets=$("$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- list 2>/dev/null | grep -c .)
 if [ "$targets" -eq 0 ]; then

@@ -25,6 +25,7 @@ pub mod targets;
 mod common {
     pub mod guest;
     pub mod host;
+    pub mod pair;
     pub mod rng;
 
     pub use ochre_hca::memory::Memory;

@@ -54,6 +54,20 @@ impl GuestQp {
         }
     }
 
+    /// What software does when the QP is in RESET: all indices begin anew.
+    pub fn reset(&mut self) {
+        self.sq_producer = 0;
+        self.rq_producer = 0;
+        self.sq_consumer = 0;
+        self.rq_consumer = 0;
+        self.mem.write(self.base, &[0; 8]).unwrap();
+    }
+
+    /// Memory of the QP's host.
+    pub fn read(&self, at: u64, bytes: &mut [u8]) {
+        self.mem.read(at, bytes).unwrap();
+    }
+
     pub fn sq_room(&self) -> u32 {
         (1 << self.layout.log_sq_slots) - self.sq_producer.wrapping_sub(self.sq_consumer)
     }

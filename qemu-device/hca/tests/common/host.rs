@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A host with the device in it: memory, registers and the command queue, as a driver uses them.
 
-use std::time::Duration;
-
 use ochre_hca::memory::Memory;
 use ochre_hca::{Budget, Config, Dma, Hca, Interrupts, Time};
 use ochre_hw::cmd::device::QueryObjectsOut;
@@ -20,13 +18,14 @@ use ochre_hw::queue::{MemDesc, QpSizes};
 use ochre_hw::regs;
 use ochre_hw::verbs::{access, qp_attr, AddressVector, QpAttr, QpState, QpType};
 use ochre_hw::Field;
-use ochre_link::mem::{MemCable, MemConfig};
+use ochre_link::mem::MemCable;
 use ochre_link::{Port, PortConfig};
 use ochre_wire::mad::sma::PortInfo;
 use ochre_wire::mad::{attr, class, method, Mad};
-use ochre_wire::{Guid, Lid};
 
 use super::guest::{GuestCq, GuestEq, GuestQp, Heap};
+
+pub use super::pair::{Pair, LID_A, LID_B};
 
 /// Vectors that were raised, in order.
 #[derive(Debug, Default)]
@@ -76,14 +75,18 @@ impl Host {
 
     /// The same with so many bytes of memory.
     pub fn with_memory(config: Config, port: PortConfig, cable: MemCable, bytes: usize) -> Self {
+        Self::with_links(config, vec![Port::new(port, cable)], bytes)
+    }
+
+    /// A host with a port for each link.
+    pub fn with_links(config: Config, links: Vec<Port<MemCable>>, bytes: usize) -> Self {
         let mem = Memory::new(bytes);
         // Address 0 stays free, so that a zero address is an error.
         let mut heap = Heap::new(4096, bytes as u64);
         let cmdq = heap.take(64 + (64 << CMDQ_LOG));
         let args = heap.take(4096);
-        let link = Port::new(port, cable);
         Host {
-            hca: Hca::new(config, mem.clone(), Raised::default(), vec![link]),
+            hca: Hca::new(config, mem.clone(), Raised::default(), links),
             mem,
             heap,
             now: Time::ZERO,
@@ -406,8 +409,12 @@ impl Host {
     }
 
     pub fn query_port(&mut self) -> QueryPortOut {
+        self.query_port_of(1)
+    }
+
+    pub fn query_port_of(&mut self, port: u8) -> QueryPortOut {
         let port = PortIn {
-            port: 1,
+            port,
             ..PortIn::default()
         };
         QueryPortOut::get(&self.command(Opcode::QueryPort, port).unwrap())
@@ -420,8 +427,12 @@ impl Host {
 
     /// Hands a MAD to the firmware's agents; gives the reply.
     pub fn process_mad(&mut self, mad: &Mad) -> Option<Mad> {
+        self.process_mad_of(1, mad)
+    }
+
+    pub fn process_mad_of(&mut self, port: u8, mad: &Mad) -> Option<Mad> {
         let input = MadIn {
-            port: 1,
+            port,
             flags: MAD_IGNORE_MKEY,
             mad: mad.0,
             ..MadIn::default()
@@ -432,8 +443,14 @@ impl Host {
 
     /// What a subnet manager does to a port: PortInfo with LID and state.
     pub fn set_port_info(&mut self, change: impl FnOnce(&mut PortInfo)) {
-        let get = Mad::new(class::SUBN_LID_ROUTED, method::GET, attr::PORT_INFO, 1, 1);
-        let mut reply = self.process_mad(&get).unwrap();
+        self.set_port_info_of(1, change);
+    }
+
+    pub fn set_port_info_of(&mut self, port: u8, change: impl FnOnce(&mut PortInfo)) {
+        let number = u32::from(port);
+        let class = class::SUBN_LID_ROUTED;
+        let get = Mad::new(class, method::GET, attr::PORT_INFO, number, 1);
+        let mut reply = self.process_mad_of(port, &get).unwrap();
         let mut info = PortInfo::read(reply.smp_data());
         // States stay as they are unless asked for.
         info.port_state = 0;
@@ -441,130 +458,14 @@ impl Host {
         info.link_down_default_state = 0;
         change(&mut info);
         info.write(reply.smp_data_mut());
-        let mut set = Mad::new(class::SUBN_LID_ROUTED, method::SET, attr::PORT_INFO, 1, 2);
+        let mut set = Mad::new(class, method::SET, attr::PORT_INFO, number, 2);
         *set.smp_data_mut() = *reply.smp_data();
-        let reply = self.process_mad(&set).unwrap();
+        let reply = self.process_mad_of(port, &set).unwrap();
         assert_eq!(reply.status(), 0, "Set(PortInfo) is taken");
     }
 
     /// One round of the device; whether there is more to do.
     pub fn poll(&mut self) -> bool {
         self.hca.poll(self.now, Budget::POLL)
-    }
-}
-
-/// Two hosts on a cable.
-pub struct Pair {
-    pub a: Host,
-    pub b: Host,
-    pub now: Time,
-}
-
-/// LIDs that [`Pair::active`] gives.
-pub const LID_A: u16 = 5;
-pub const LID_B: u16 = 9;
-
-impl Pair {
-    pub fn new(cable: MemConfig) -> Self {
-        Self::with(cable, PortConfig::default())
-    }
-
-    pub fn with(cable: MemConfig, port: PortConfig) -> Self {
-        Self::with_memory(cable, port, MEMORY)
-    }
-
-    /// The same with so many bytes of memory in each.
-    pub fn with_memory(cable: MemConfig, port: PortConfig, memory: usize) -> Self {
-        let (left, right) = MemCable::pair(cable);
-        let host = |n: u64, cable| {
-            Host::with_memory(
-                Config {
-                    node_guid: Guid(0x0200_5e00_0000_0000 + (n << 8)),
-                    ..Config::default()
-                },
-                PortConfig {
-                    seed: n,
-                    ..port.clone()
-                },
-                cable,
-                memory,
-            )
-        };
-        Pair {
-            a: host(1, left),
-            b: host(2, right),
-            now: Time::ZERO,
-        }
-    }
-
-    /// Two hosts with enabled devices and active ports.
-    pub fn active() -> Self {
-        let mut pair = Self::new(MemConfig::default());
-        pair.bring_up();
-        pair
-    }
-
-    /// Enables the devices and does what a subnet manager does.
-    pub fn bring_up(&mut self) {
-        self.a.enable();
-        self.b.enable();
-        self.run_for(Duration::from_secs(2));
-        for (host, lid) in [(&mut self.a, LID_A), (&mut self.b, LID_B)] {
-            assert_eq!(host.query_port().state, 2, "the link is up");
-            host.set_port_info(|info| {
-                info.lid = Lid(lid);
-                info.master_sm_lid = Lid(LID_A);
-                info.neighbor_mtu = 5;
-                info.port_state = 3;
-            });
-        }
-        self.settle();
-        for host in [&mut self.a, &mut self.b] {
-            host.set_port_info(|info| {
-                info.neighbor_mtu = 5;
-                info.port_state = 4;
-            });
-            assert_eq!(host.query_port().state, 4);
-        }
-        self.settle();
-        self.a.events();
-        self.b.events();
-    }
-
-    /// Rounds of both devices until neither has anything to do at this time.
-    pub fn settle(&mut self) {
-        loop {
-            self.a.now = self.now;
-            self.b.now = self.now;
-            // Both have a turn in any case.
-            let more = self.a.poll() | self.b.poll();
-            if !more && self.a.hca.arm() && self.b.hca.arm() {
-                break;
-            }
-        }
-    }
-
-    /// When something happens next by itself.
-    pub fn next_time(&self) -> Option<Time> {
-        let arrivals = [&self.a, &self.b]
-            .into_iter()
-            .filter_map(|host| host.hca.link(1)?.cable().next_arrival());
-        let deadlines = [&self.a, &self.b]
-            .into_iter()
-            .filter_map(|host| host.hca.next_deadline());
-        arrivals.chain(deadlines).min()
-    }
-
-    /// Lets time pass, event by event.
-    pub fn run_for(&mut self, duration: Duration) {
-        let end = self.now + duration;
-        self.settle();
-        while let Some(next) = self.next_time().filter(|&t| t <= end) {
-            // A deadline that has passed and does not move must not stop the clock.
-            self.now = next.max(self.now + Duration::from_nanos(1));
-            self.settle();
-        }
-        self.now = end;
-        self.settle();
     }
 }

@@ -5,8 +5,9 @@
 pub mod end;
 pub mod guest;
 pub mod host;
-pub mod lane;
+pub mod pair;
 pub mod peers;
+pub mod place;
 pub mod pump;
 pub mod rng;
 

@@ -6,40 +6,48 @@ use ochre_hw::verbs::{access, qp_attr as m, AddressVector, QpAttr, QpState, QpTy
 
 use super::guest::{GuestCq, GuestQp};
 use super::host::{Host, Pair, LID_A, LID_B};
-use super::lane::Place;
+use super::place::{Place, Room};
 use super::rng::Rng;
 use super::Dma;
+
+/// Queues of every end.
+pub const SIZES: QpSizes = QpSizes {
+    send_wr: 64,
+    send_sge: 4,
+    inline_data: 64,
+    recv_wr: 32,
+    recv_sge: 4,
+};
 
 /// One end of a connection.
 pub struct End {
     pub number: u32,
     pub guest: GuestQp,
+    pub pd: u32,
+    /// The CQs' numbers, for sends and for receives.
+    pub cqs: [u32; 2],
     pub send_cq: GuestCq,
     pub recv_cq: GuestCq,
     pub place: Place,
 }
 
 /// A QP in RESET with its CQs and memory; its source memory is random.
-pub fn make_end(host: &mut Host, kind: QpType, rng: &mut Rng) -> End {
+pub fn make_end(host: &mut Host, kind: QpType, room: Room, rng: &mut Rng) -> End {
     let pd = host.alloc_pd();
     let (send, send_cq) = host.create_cq(0, 7);
     let (recv, recv_cq) = host.create_cq(0, 6);
-    let (key, at) = host.create_mr(pd, Place::BYTES, access::REGION);
-    let place = Place::new(&host.mem, key, at);
+    let (key, at) = host.create_mr(pd, room.bytes(), access::REGION);
+    let place = Place::new(&host.mem, key, at, room);
     host.mem
-        .write(place.source, &rng.bytes(super::lane::SOURCE as usize))
+        .write(place.source, &rng.bytes(room.source as usize))
         .unwrap();
-    let sizes = QpSizes {
-        send_wr: 64,
-        send_sge: 4,
-        inline_data: 64,
-        recv_wr: 32,
-        recv_sge: 4,
-    };
-    let (number, guest) = host.create_qp(kind, pd, [send, recv], &sizes);
+    let cqs = [send, recv];
+    let (number, guest) = host.create_qp(kind, pd, cqs, &SIZES);
     End {
         number,
         guest,
+        pd,
+        cqs,
         send_cq,
         recv_cq,
         place,
@@ -73,6 +81,30 @@ pub fn connect(host: &mut Host, kind: QpType, qp: u32, attr: QpAttr) {
     }
 }
 
+/// Attributes of a connection to `peer` through `port`, unless a test changes them.
+pub fn attributes(peer: u32, port: u8, dlid: u16) -> QpAttr {
+    QpAttr {
+        port,
+        access: access::QP,
+        path_mtu: 5,
+        dest_qpn: peer,
+        sq_psn: 0xff_fff8,
+        rq_psn: 0xff_fff8,
+        timeout: 8,
+        retry_count: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 1,
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        av: AddressVector {
+            dlid,
+            port,
+            ..AddressVector::default()
+        },
+        ..QpAttr::default()
+    }
+}
+
 /// Two QPs in RTS, connected to each other; `change` changes the attributes of both.
 pub fn connected(
     pair: &mut Pair,
@@ -80,29 +112,10 @@ pub fn connected(
     rng: &mut Rng,
     change: impl Fn(&mut QpAttr),
 ) -> [End; 2] {
-    let a = make_end(&mut pair.a, kind, rng);
-    let b = make_end(&mut pair.b, kind, rng);
+    let a = make_end(&mut pair.a, kind, Room::PLAIN, rng);
+    let b = make_end(&mut pair.b, kind, Room::PLAIN, rng);
     let attr = |peer: &End, dlid| {
-        let mut attr = QpAttr {
-            port: 1,
-            access: access::QP,
-            path_mtu: 5,
-            dest_qpn: peer.number,
-            sq_psn: 0xff_fff8,
-            rq_psn: 0xff_fff8,
-            timeout: 8,
-            retry_count: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 1,
-            max_rd_atomic: 4,
-            max_dest_rd_atomic: 4,
-            av: AddressVector {
-                dlid,
-                port: 1,
-                ..AddressVector::default()
-            },
-            ..QpAttr::default()
-        };
+        let mut attr = attributes(peer.number, 1, dlid);
         change(&mut attr);
         attr
     };

@@ -4,6 +4,7 @@
 mod captures;
 mod commands;
 mod fault_rules;
+mod handshake;
 mod lab_protocol;
 mod link_packets;
 mod mads;
@@ -58,6 +59,12 @@ pub const TARGETS: &[Target] = &[
         what: "what a peer may write into the rings of a link in shared memory",
         run: rings::run,
         seeds: rings::seeds,
+    },
+    Target {
+        name: "handshake",
+        what: "what comes to the socket of a link in shared memory, with any descriptors",
+        run: handshake::run,
+        seeds: handshake::seeds,
     },
     Target {
         name: "fault_rules",

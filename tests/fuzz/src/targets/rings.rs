@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ochre_link::cable::MAX_FRAME;
@@ -23,9 +24,9 @@ use crate::bytes::{put_piece, Bytes};
 use crate::note;
 
 /// Bytes of a ring, the least there is; of a direction's control words; of all memory of a link.
-const RING: u64 = 64 << 10;
+pub(super) const RING: u64 = 64 << 10;
 const CONTROL: u64 = 4096;
-const MEMORY: u64 = 2 * (CONTROL + RING);
+pub(super) const MEMORY: u64 = 2 * (CONTROL + RING);
 /// Most steps of an input.
 const STEPS: usize = 256;
 /// The handshake is an honest one.
@@ -36,7 +37,18 @@ const WORD: u8 = 2;
 const ANY: u8 = 3;
 
 /// A folder that goes away.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(target: &str) -> Self {
+        static N: AtomicU32 = AtomicU32::new(0);
+        let (process, n) = (std::process::id(), N.fetch_add(1, Ordering::Relaxed));
+        let name = format!("ochre-fuzz-{target}-{process}-{n}");
+        let folder = Folder(std::env::temp_dir().join(name));
+        fs::create_dir_all(&folder.0).expect("a temporary folder");
+        folder
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -109,7 +121,7 @@ impl Rogue {
 }
 
 /// The hello of an end with rings of this size, version 1 and CRCs.
-fn hello() -> Vec<u8> {
+pub(super) fn hello() -> Vec<u8> {
     let mut hello = b"OchreLnk".to_vec();
     hello.extend([1, 0, 1, 0, 0, 0, 0, 0]);
     hello.extend(RING.to_le_bytes());
@@ -131,9 +143,7 @@ fn take(cable: &mut ShmCable) {
 }
 
 pub(super) fn run(input: &[u8]) {
-    let name = format!("ochre-fuzz-{}", std::process::id());
-    let folder = Folder(std::env::temp_dir().join(name));
-    fs::create_dir_all(&folder.0).expect("a temporary folder");
+    let folder = Folder::new("rings");
     let path = folder.0.join("link");
     let mut rogue = Rogue::new(&path).expect("sockets and memory");
     let config = ShmConfig {

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! One direction of an unreliable connection.
+//!
+//! - Every request succeeds, in order, whatever becomes of it on the way.
+//! - A SEND arrives whole or not at all, and what arrives does so in the order of sending. Nothing
+//!   arrives twice, unless the link itself repeats packets: then a message may, at once.
+//! - A WRITE that does not arrive whole may have left a part of its bytes.
+
+use std::collections::VecDeque;
+
+use ochre_hw::cqe::CqeStatus;
+
+use super::{
+    is_there, scatter, Completion, Effects, Image, Look, Model, Operation, Receive, Request,
+};
+
+/// Bytes of a WRITE.
+struct Written {
+    request: u64,
+    effects: Effects,
+    /// They were all there at a time when nothing of later WRITEs was.
+    is_certain: bool,
+}
+
+pub struct Unreliable {
+    responder: Image,
+    requester: Image,
+    /// The link repeats packets.
+    repeats: bool,
+    requests: VecDeque<Request>,
+    receives: VecDeque<Receive>,
+    /// Messages that may still arrive.
+    messages: VecDeque<Request>,
+    last: Option<Request>,
+    writes: Vec<Written>,
+    sent: u64,
+    arrived: u64,
+}
+
+impl Unreliable {
+    /// Between a responder whose memory requests act on and a requester's memory that stays as it is.
+    pub fn new(responder: Image, requester: Image, repeats: bool) -> Self {
+        Unreliable {
+            responder,
+            requester,
+            repeats,
+            requests: VecDeque::new(),
+            receives: VecDeque::new(),
+            messages: VecDeque::new(),
+            last: None,
+            writes: Vec::new(),
+            sent: 0,
+            arrived: 0,
+        }
+    }
+
+    /// Whether a completed receive can be this message.
+    fn is(request: &Request, receive: &Receive, c: &Completion, look: Look<'_>) -> bool {
+        let expected = Completion {
+            id: receive.id,
+            opcode: request.receive_opcode(),
+            status: CqeStatus::Success,
+            len: request.len(),
+            imm: request.imm,
+            solicited: request.solicited,
+        };
+        let content = match &request.operation {
+            Operation::Send { bytes } => scatter(&receive.into, bytes),
+            _ => Effects::new(),
+        };
+        *c == expected && is_there(&content, look)
+    }
+}
+
+impl Model for Unreliable {
+    fn post(&mut self, request: Request) {
+        assert!(!request.has_result() && request.own_key && request.key);
+        if let Operation::Write { at, bytes } = &request.operation {
+            self.writes.push(Written {
+                request: request.id,
+                effects: vec![(*at, bytes.clone())],
+                is_certain: false,
+            });
+        }
+        if request.takes_receive() {
+            self.sent += 1;
+            self.messages.push_back(request.clone());
+        }
+        self.requests.push_back(request);
+    }
+
+    fn post_receive(&mut self, receive: Receive) {
+        self.receives.push_back(receive);
+    }
+
+    fn sent(&mut self, c: &Completion, _: Look<'_>) {
+        loop {
+            let request = self.requests.pop_front().expect("a request is under way");
+            if !request.signaled {
+                assert!(request.id != c.id, "request {} is unsignaled", c.id);
+                continue;
+            }
+            let expected = Completion {
+                id: request.id,
+                opcode: request.opcode(),
+                status: CqeStatus::Success,
+                len: 0,
+                imm: None,
+                solicited: false,
+            };
+            assert_eq!(*c, expected);
+            return;
+        }
+    }
+
+    fn received(&mut self, c: &Completion, look: Look<'_>) {
+        let receive = self.receives.pop_front().expect("a receive is posted");
+        let repeated = self.last.as_ref().filter(|_| self.repeats);
+        if repeated.is_some_and(|last| Self::is(last, &receive, c, look)) {
+            return;
+        }
+        // Those before it are lost: what arrives does so in order.
+        let message = loop {
+            let next = self.messages.pop_front();
+            let next = next.unwrap_or_else(|| panic!("no message sent is what arrived: {c:?}"));
+            if Self::is(&next, &receive, c, look) {
+                break next;
+            }
+        };
+        let id = message.id;
+        if let Some(write) = self.writes.iter_mut().rfind(|w| w.request == id) {
+            write.is_certain = true;
+        }
+        self.last = Some(message);
+        self.arrived += 1;
+    }
+
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
+    fn wanted(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_read(&self, _: u64, _: u64) -> bool {
+        false
+    }
+
+    fn must_fail(&self) -> bool {
+        false
+    }
+
+    fn cut(&mut self, _: &[CqeStatus]) {}
+
+    fn finish(&mut self, requester: Look<'_>, responder: Look<'_>) {
+        assert!(self.requests.is_empty(), "requests without an end");
+        assert!(
+            self.arrived * 3 >= self.sent,
+            "{} messages of {} arrived: more than the link loses are lost",
+            self.arrived,
+            self.sent
+        );
+        self.requester.check(requester, "requester");
+        let writes = self.writes.iter().map(|w| (&w.effects, w.is_certain));
+        self.responder.check_any(writes, responder);
+    }
+
+    fn settle(&mut self, _: Look<'_>, _: Look<'_>) {
+        unreachable!("nothing cuts an unreliable connection here");
+    }
+}
