@@ -21,9 +21,6 @@ if ! [[ $seed =~ ^[0-9]+$ ]]; then
 fi
 half=$((minutes * 30))
 cd "$top" || exit 1
-run() {
-	"$enter" "$@"
-}
 test=(cargo test --profile checked --quiet --locked)
 
 # Scenarios run as many at a time as there are processors; each gets its part.
@@ -34,7 +31,7 @@ if [ "$scenarios" -eq 0 ]; then
 fi
 seconds=$((half * $(nproc) / scenarios + 1))
 echo "== simulation: $scenarios scenarios, $seconds s each, from seed $seed"
-run "${test[@]}" -p ochre-hca --test simulation -- --seconds $seconds --seed "$seed" || exit 1
+"$enter" "${test[@]}" -p ochre-hca --test simulation -- --seconds "$seconds" --seed "$seed" || exit 1
 
 targets=$("$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- list 2>/dev/null | grep -c .)
 if [ "$targets" -eq 0 ]; then
@@ -42,4 +39,4 @@ if [ "$targets" -eq 0 ]; then
 	exit 1
 fi
 echo "== fuzz: $targets targets, $((half / targets)) s each, seed $seed"
-run "${test[@]}" -p ochre-fuzz --test fuzz -- --seconds $((half / targets)) --seed "$seed" --progress
+"$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- --seconds $((half / targets)) --seed "$seed" --progress

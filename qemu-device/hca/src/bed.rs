@@ -148,6 +148,18 @@ impl End {
         end
     }
 
+    /// Makes all indices of the QP's queues and CQs start at `index`.
+    pub(crate) fn start_at(&mut self, index: u32) {
+        self.qp.sq.start_at(index);
+        self.qp.rq.start_at(index);
+        self.guest.start_at(index);
+        for number in [self.qp.send_cq, self.qp.recv_cq] {
+            self.ctx.cqs.get_mut(number).unwrap().start_at(index);
+        }
+        self.send_cq.start_at(index);
+        self.recv_cq.start_at(index);
+    }
+
     /// One more region over the data, with these rights.
     pub(crate) fn region(&mut self, rights: u32) -> u32 {
         let desc = MemDesc {

@@ -81,6 +81,14 @@ impl WorkQueue {
         }
     }
 
+    /// Makes all indices start at `index`: time does not suffice to count so far.
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, index: u32) {
+        self.producer = index;
+        self.head = index;
+        self.tail = index;
+    }
+
     /// Slots of the queue.
     #[inline]
     pub fn slots(&self) -> u32 {
@@ -323,5 +331,42 @@ impl RecvRequest {
     pub fn data(&self) -> SgData<'_> {
         let len = usize::from(self.elements) * Sge::SIZE;
         SgData::Elements(&self.slot[RecvWqe::SIZE..RecvWqe::SIZE + len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::{PageBudget, PageList};
+    use crate::memory::Memory;
+    use ochre_hw::queue::MemDesc;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A producer index is taken exactly where it lies between what was taken up and what there
+        /// is room for, wherever in 32 bits the queue stands.
+        #[test]
+        fn indices_count_modulo_2_to_the_32(
+            tail in prop_oneof![any::<u32>(), u32::MAX - 40..=u32::MAX],
+            taken in 0..=16u32,
+            step in prop_oneof![0..40u64, (1u64 << 32) - 40..1 << 32, 0..1u64 << 32],
+        ) {
+            let mem = Memory::new(4096);
+            let desc = MemDesc { addr: 0, num_pages: 1, page_shift: 12, ..MemDesc::default() };
+            let pages = PageList::load(&mem, &desc, 0, &PageBudget::new(1)).unwrap();
+            let queue = QueueMem::new(pages);
+            let mut wq = WorkQueue::send(128, 4, 6);
+            wq.start_at(tail);
+            wq.head = tail.wrapping_add(taken);
+            let producer = (u64::from(tail) + step) as u32;
+            mem.store_u32(0, producer).unwrap();
+            let found = wq.look(&mem, &queue);
+            if (u64::from(taken)..=16).contains(&step) {
+                prop_assert_eq!(found, Ok((step - u64::from(taken)) as u32));
+                prop_assert_eq!(wq.producer, producer);
+            } else {
+                prop_assert!(found.is_err(), "{step} slots ahead, {taken} taken up");
+            }
+        }
     }
 }

@@ -56,11 +56,17 @@ impl GuestQp {
 
     /// What software does when the QP is in RESET: all indices begin anew.
     pub fn reset(&mut self) {
-        self.sq_producer = 0;
-        self.rq_producer = 0;
-        self.sq_consumer = 0;
-        self.rq_consumer = 0;
-        self.mem.write(self.base, &[0; 8]).unwrap();
+        self.start_at(0);
+    }
+
+    /// Makes all indices start at `index`.
+    pub fn start_at(&mut self, index: u32) {
+        self.sq_producer = index;
+        self.rq_producer = index;
+        self.sq_consumer = index;
+        self.rq_consumer = index;
+        self.mem.store_u32(self.base, index).unwrap();
+        self.mem.store_u32(self.base + 4, index).unwrap();
     }
 
     /// Memory of the QP's host.
@@ -144,6 +150,23 @@ impl GuestCq {
             log_entries,
             consumer: 0,
         }
+    }
+
+    /// Makes the index start at `index`: all entries have the phase of the pass before.
+    pub fn start_at(&mut self, index: u32) {
+        self.consumer = index;
+        for behind in 1..=1u32 << self.log_entries {
+            let old = index.wrapping_sub(behind);
+            let slot = u64::from(old & ((1 << self.log_entries) - 1));
+            let at = self.base + CqRecord::SIZE as u64 + slot * Cqe::SIZE as u64;
+            let phase = 1 ^ (old >> self.log_entries & 1) as u8;
+            let entry = Cqe {
+                owner: phase * CQE_PHASE,
+                ..Cqe::default()
+            };
+            self.mem.write(at, &entry.to_bytes()).unwrap();
+        }
+        self.mem.store_u32(self.base, index).unwrap();
     }
 
     /// The next completion, if there is one.

@@ -277,6 +277,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::poll;
 
     fn ring(log_entries: u8) -> Ring {
         Ring {
@@ -328,6 +329,67 @@ mod tests {
             .collect();
         assert_eq!(left, [(2, 1), (2, 4), (2, 5)]);
         assert_eq!(ring.consumer, 11);
+    }
+
+    /// splitmix64
+    fn random(state: &mut u64) -> u64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Whatever a device writes, entries come once and in order, also where indices pass 2^32, and each
+    /// becomes a completion with a status and an opcode of the verbs.
+    #[test]
+    fn entries_of_any_bytes_are_taken_once_and_in_order() {
+        for seed in 0..200 {
+            let mut rng = seed;
+            let mut ring = ring(3);
+            ring.consumer = u32::MAX - 20;
+            let mut producer = ring.consumer;
+            // All entries have the phase of the pass before.
+            for index in 1..=8 {
+                let old = producer.wrapping_sub(index);
+                put(&ring, old, 0, 0);
+            }
+            let mut waiting = std::collections::VecDeque::new();
+            for _ in 0..500 {
+                match random(&mut rng) % 8 {
+                    0..4 if waiting.len() < 8 => {
+                        let mut entry = [0; Cqe::SIZE];
+                        for word in entry.chunks_exact_mut(8) {
+                            word.copy_from_slice(&random(&mut rng).to_le_bytes());
+                        }
+                        // Few numbers, so that QPs share the queue.
+                        let qpn = entry[0x18] % 3;
+                        entry[0x18..0x1c].copy_from_slice(&[qpn, 0, 0, 0]);
+                        let pass = (producer >> ring.log_entries & 1) as u8;
+                        let owner = &mut entry[Cqe::SIZE - 1];
+                        *owner = *owner & !CQE_PHASE | (CQE_PHASE ^ pass);
+                        ring.buffer.write(ring.offset(producer), &entry);
+                        producer = producer.wrapping_add(1);
+                        let cqe = Cqe::from_bytes(&entry);
+                        waiting.push_back(Cqe { owner: 0, ..cqe });
+                    }
+                    4 => {
+                        let qpn = (random(&mut rng) % 4) as u32;
+                        ring.remove(qpn);
+                        waiting.retain(|cqe| cqe.qpn != qpn);
+                    }
+                    _ => {
+                        let found = ring.next();
+                        let cqe = found.map(|cqe| Cqe { owner: 0, ..cqe });
+                        assert_eq!(cqe, waiting.pop_front(), "seed {seed}");
+                        if let Some(cqe) = cqe {
+                            assert!(poll::status(&cqe) <= ffi::IBV_WC_GENERAL_ERR);
+                            assert!(poll::opcode(&cqe) <= ffi::IBV_WC_RECV_RDMA_WITH_IMM);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

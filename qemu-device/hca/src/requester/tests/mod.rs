@@ -30,6 +30,30 @@ fn psns<'a>(packets: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u32> {
 }
 
 #[test]
+fn queue_indices_pass_the_end_of_32_bits() {
+    for before in [0, 1, 5, 63] {
+        let mut bed = Bed::rc();
+        let start = u32::MAX - before;
+        bed.a.start_at(start);
+        bed.b.start_at(start);
+        for n in 0..200u32 {
+            let bytes = bed.a.fill(0, 300, n as u8);
+            let room = bed.b.sge(1000, 300);
+            bed.b.guest.post_recv(n.into(), &[room]);
+            let sge = bed.a.sge(0, 300);
+            let id = bed.a.post(SendOpcode::Send, &[sge], 0, 0);
+            bed.settle();
+            let next = start.wrapping_add(n + 1);
+            let sent = bed.a.sent(CqeStatus::Success);
+            assert_eq!((sent.wr_id, sent.wqe_index), (id, next));
+            let received = bed.b.received(CqeStatus::Success);
+            assert_eq!((received.wr_id, received.wqe_index), (n.into(), next));
+            assert_eq!(bed.b.bytes(1000, 300), bytes);
+        }
+    }
+}
+
+#[test]
 fn a_message_is_cut_into_packets_of_the_path_mtu() {
     use Operation::{SendFirst, SendLast, SendMiddle, SendOnly, WriteFirst, WriteLast, WriteOnly};
     let cases: &[(SendOpcode, u32, &[Operation])] = &[
