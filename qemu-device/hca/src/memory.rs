@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Memory in this process that stands in for a guest's, for tests and simulations.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
 
 use crate::seams::{Dma, DmaError};
 
 /// Memory from DMA address 0 up, shared by clones: one for the device, one for the driver's side.
 ///
-/// Accesses beyond its end give [`DmaError`].
+/// Both are in one thread, so plain copies do, and what is one access here is one for the other side
+/// too. Accesses beyond its end give [`DmaError`].
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<[AtomicU64]>);
+pub struct Memory(Rc<[Cell<u8>]>);
 
 impl Memory {
-    /// Zeroed memory of `len` bytes, rounded up to 8.
+    /// Zeroed memory of `len` bytes.
     pub fn new(len: usize) -> Self {
-        Memory((0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect())
+        Memory((0..len).map(|_| Cell::new(0)).collect())
     }
 
     /// Bytes of memory.
     pub fn len(&self) -> usize {
-        self.0.len() * 8
+        self.0.len()
     }
 
     /// Whether there is no memory at all.
@@ -28,20 +30,23 @@ impl Memory {
         self.0.is_empty()
     }
 
-    fn words(&self, addr: u64, len: usize) -> Result<(usize, usize), DmaError> {
-        let end = addr.checked_add(len as u64);
-        match end {
-            Some(end) if end <= self.len() as u64 => Ok(((addr / 8) as usize, (addr % 8) as usize)),
-            _ => Err(DmaError { addr, len }),
-        }
+    /// `len` bytes from `addr` on.
+    #[inline]
+    fn cells(&self, addr: u64, len: usize) -> Result<&[Cell<u8>], DmaError> {
+        let error = DmaError { addr, len };
+        let at = usize::try_from(addr).map_err(|_| error)?;
+        let end = at.checked_add(len).ok_or(error)?;
+        self.0.get(Range { start: at, end }).ok_or(error)
     }
 
-    fn word(&self, addr: u64, align: u64, len: usize) -> Result<&AtomicU64, DmaError> {
-        if addr % align != 0 {
-            return Err(DmaError { addr, len });
+    /// The aligned word of `N` bytes at `addr`.
+    #[inline]
+    fn word<const N: usize>(&self, addr: u64) -> Result<&[Cell<u8>; N], DmaError> {
+        let error = DmaError { addr, len: N };
+        if addr % N as u64 != 0 {
+            return Err(error);
         }
-        let (word, _) = self.words(addr, len)?;
-        self.0.get(word).ok_or(DmaError { addr, len })
+        self.cells(addr, N)?.first_chunk().ok_or(error)
     }
 
     /// Copies `N` bytes from memory.
@@ -52,107 +57,71 @@ impl Memory {
     }
 }
 
-/// Copies bytes of the first of `words`, from byte `at` of it on.
-fn read_part(words: &[AtomicU64], at: usize, out: &mut [u8]) {
-    if let Some(word) = words.first() {
-        let value = word.load(Ordering::Relaxed).to_le_bytes();
-        for (to, from) in out.iter_mut().zip(&value[at..]) {
-            *to = *from;
-        }
-    }
+#[inline]
+fn get<const N: usize>(word: &[Cell<u8>; N]) -> [u8; N] {
+    core::array::from_fn(|i| word[i].get())
 }
 
-/// Copies bytes into the first of `words`, from byte `at` of it on. A neighbour in the same word may
-/// be written meanwhile.
-fn write_part(words: &[AtomicU64], at: usize, bytes: &[u8]) {
-    let Some(word) = words.first().filter(|_| !bytes.is_empty()) else {
-        return;
-    };
-    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-        let mut value = old.to_le_bytes();
-        for (to, from) in value[at..].iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        Some(u64::from_le_bytes(value))
-    });
+#[inline]
+fn set<const N: usize>(word: &[Cell<u8>; N], value: [u8; N]) {
+    for (cell, byte) in word.iter().zip(value) {
+        cell.set(byte);
+    }
 }
 
 impl Dma for Memory {
+    #[inline]
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaError> {
-        let (word, at) = self.words(addr, buf.len())?;
-        let words = &self.0[word..];
-        let (words, buf) = if at == 0 {
-            (words, buf)
-        } else {
-            let (head, rest) = buf.split_at_mut(buf.len().min(8 - at));
-            read_part(words, at, head);
-            (words.get(1..).unwrap_or(&[]), rest)
-        };
-        let done = buf.len() / 8;
-        let (body, tail) = buf.split_at_mut(done * 8);
-        for (chunk, word) in body.chunks_exact_mut(8).zip(words) {
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        let cells = self.cells(addr, buf.len())?;
+        for (byte, cell) in buf.iter_mut().zip(cells) {
+            *byte = cell.get();
         }
-        read_part(words.get(done..).unwrap_or(&[]), 0, tail);
         Ok(())
     }
 
+    #[inline]
     fn write(&self, addr: u64, buf: &[u8]) -> Result<(), DmaError> {
-        let (word, at) = self.words(addr, buf.len())?;
-        let words = &self.0[word..];
-        let (words, buf) = if at == 0 {
-            (words, buf)
-        } else {
-            let (head, rest) = buf.split_at(buf.len().min(8 - at));
-            write_part(words, at, head);
-            (words.get(1..).unwrap_or(&[]), rest)
-        };
-        let chunks = buf.chunks_exact(8);
-        let (done, tail) = (chunks.len(), chunks.remainder());
-        for (chunk, word) in chunks.zip(words) {
-            let mut value = [0; 8];
-            value.copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        let cells = self.cells(addr, buf.len())?;
+        for (cell, byte) in cells.iter().zip(buf) {
+            cell.set(*byte);
         }
-        write_part(words.get(done..).unwrap_or(&[]), 0, tail);
         Ok(())
     }
 
+    #[inline]
     fn load_u32(&self, addr: u64) -> Result<u32, DmaError> {
-        let value = self.word(addr, 4, 4)?.load(Ordering::Acquire);
-        Ok((value >> (addr % 8 * 8)) as u32)
+        Ok(u32::from_le_bytes(get(self.word(addr)?)))
     }
 
+    #[inline]
     fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaError> {
-        let shift = addr % 8 * 8;
-        let word = self.word(addr, 4, 4)?;
-        let _ = word.fetch_update(Ordering::Release, Ordering::Relaxed, |old| {
-            Some(old & !(0xffff_ffff << shift) | u64::from(value) << shift)
-        });
+        set(self.word(addr)?, value.to_le_bytes());
         Ok(())
     }
 
+    #[inline]
     fn publish(&self, addr: u64, entry: &[u8]) -> Result<(), DmaError> {
-        let error = DmaError {
-            addr,
-            len: entry.len(),
-        };
-        let (body, last) = entry.split_last_chunk::<8>().ok_or(error)?;
-        let last_word = self.word(addr.wrapping_add(body.len() as u64), 8, 8)?;
-        self.write(addr, body)?;
-        last_word.store(u64::from_le_bytes(*last), Ordering::Release);
-        Ok(())
+        if addr % 8 != 0 || entry.len() % 8 != 0 || entry.is_empty() {
+            let len = entry.len();
+            return Err(DmaError { addr, len });
+        }
+        self.write(addr, entry)
     }
 
     fn compare_swap_u64(&self, addr: u64, compare: u64, swap: u64) -> Result<u64, DmaError> {
-        let word = self.word(addr, 8, 8)?;
-        match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(old) | Err(old) => Ok(old),
+        let word = self.word(addr)?;
+        let old = u64::from_le_bytes(get(word));
+        if old == compare {
+            set(word, swap.to_le_bytes());
         }
+        Ok(old)
     }
 
     fn fetch_add_u64(&self, addr: u64, add: u64) -> Result<u64, DmaError> {
-        Ok(self.word(addr, 8, 8)?.fetch_add(add, Ordering::SeqCst))
+        let word = self.word(addr)?;
+        let old = u64::from_le_bytes(get(word));
+        set(word, old.wrapping_add(add).to_le_bytes());
+        Ok(old)
     }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A cable inside one process, deterministic, with latency and seeded faults.
+//! A cable inside one thread, deterministic, with latency and seeded faults.
 
 use core::time::Duration;
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
 
 use ochre_wire::Headers;
 
@@ -82,11 +83,16 @@ struct Lane {
 impl Lane {
     fn insert(&mut self, f: Flying) {
         self.used += f.bytes.len() + PER_FRAME;
+        // Almost always the last one.
         let mut at = self.flying.len();
         while at > 0 && self.flying[at - 1].due > f.due {
             at -= 1;
         }
-        self.flying.insert(at, f);
+        if at == self.flying.len() {
+            self.flying.push_back(f);
+        } else {
+            self.flying.insert(at, f);
+        }
     }
 
     fn buffer(&mut self) -> Vec<u8> {
@@ -100,13 +106,13 @@ struct Shared {
     generation: u32,
 }
 
-/// One end of a cable inside this process.
+/// One end of a cable inside this thread.
 ///
 /// A frame is on its way when its sender flushes, and arrives at the sender's time plus the latency;
 /// the receiver sees it when it is polled at that time or later. [`Cable::arm`] tells whether there is
 /// something now; nobody is woken, the embedder steps the ends by their deadlines.
 pub struct MemCable {
-    shared: Arc<Mutex<Shared>>,
+    shared: Rc<RefCell<Shared>>,
     end: usize,
     config: MemConfig,
     now: Time,
@@ -121,15 +127,15 @@ pub struct MemCable {
 }
 
 impl MemCable {
-    /// Two connected ends.
+    /// Two connected ends, for one thread.
     pub fn pair(config: MemConfig) -> (MemCable, MemCable) {
-        let shared = Arc::new(Mutex::new(Shared {
+        let shared = Rc::new(RefCell::new(Shared {
             lanes: Default::default(),
             plugged: true,
             generation: 1,
         }));
         let end = |end: usize| MemCable {
-            shared: Arc::clone(&shared),
+            shared: Rc::clone(&shared),
             end,
             config: config.clone(),
             now: Time::ZERO,
@@ -144,14 +150,10 @@ impl MemCable {
         (end(0), end(1))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Pulls the cable out (frames in flight are lost) or plugs it in again; both ends see it when
     /// they are polled.
     pub fn plug(&mut self, plugged: bool) {
-        let mut s = self.lock();
+        let mut s = self.shared.borrow_mut();
         if plugged && !s.plugged {
             s.generation = s.generation.wrapping_add(1);
         }
@@ -166,7 +168,7 @@ impl MemCable {
 
     /// When the next frame for this end arrives, which may be in the past.
     pub fn next_arrival(&self) -> Option<Time> {
-        self.lock().lanes[1 - self.end]
+        self.shared.borrow().lanes[1 - self.end]
             .flying
             .front()
             .map(|f| f.due)
@@ -229,7 +231,7 @@ impl MemCable {
             twice = self.draw(f.duplicate_ppm);
         }
         let end = self.end;
-        let mut s = self.lock();
+        let mut s = self.shared.borrow_mut();
         let lane = &mut s.lanes[end];
         if twice {
             let mut copy = lane.buffer();
@@ -249,7 +251,7 @@ impl Cable for MemCable {
     fn poll(&mut self, now: Time) {
         self.now = self.now.max(now);
         let (up, generation) = {
-            let s = self.lock();
+            let s = self.shared.borrow();
             (s.plugged, s.generation)
         };
         if (Presence { up, generation }) != self.seen {
@@ -278,7 +280,7 @@ impl Cable for MemCable {
             return Err(CableError::Down);
         }
         let mut buffer = {
-            let mut s = self.lock();
+            let mut s = self.shared.borrow_mut();
             let lane = &mut s.lanes[self.end];
             let used = lane.used + self.queued_bytes;
             if used + bytes + PER_FRAME > self.config.capacity {
@@ -310,7 +312,7 @@ impl Cable for MemCable {
     fn rx_next(&mut self) -> Option<(Frame, usize)> {
         if self.current.is_none() {
             let now = self.now;
-            let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut s = self.shared.borrow_mut();
             if !s.plugged || s.generation != self.seen.generation {
                 return None;
             }
@@ -332,7 +334,7 @@ impl Cable for MemCable {
     fn rx_release(&mut self) {
         if let Some((_, bytes)) = self.current.take() {
             let end = self.end;
-            let mut s = self.lock();
+            let mut s = self.shared.borrow_mut();
             let spare = &mut s.lanes[1 - end].spare;
             if spare.len() < 64 {
                 spare.push(bytes);

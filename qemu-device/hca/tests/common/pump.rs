@@ -12,7 +12,7 @@ use ochre_hw::wqe::{SendOpcode, SendWqe, Sge, SEND_INLINE, SEND_SIGNALED};
 use ochre_link::mem::MemConfig;
 use ochre_link::PortConfig;
 
-use super::guest::{elements, GuestCq, GuestQp};
+use super::guest::{GuestCq, GuestQp};
 use super::host::{Host, Pair, LID_A, LID_B};
 
 /// Requests under way on a pump with one QP.
@@ -203,7 +203,7 @@ impl Pump {
                     length: traffic.len,
                     lkey: a.key,
                 };
-                qp.write_send(&wqe, &elements(&[sge]));
+                qp.write_send(&wqe, &sge.to_bytes());
             }
             if qps > 1 {
                 qp.publish_sends();
