@@ -21,6 +21,7 @@ use crate::port::PortContext;
 use crate::sched::Scheduler;
 use crate::seams::Dma;
 use crate::table::Table;
+use crate::wq::SendSlot;
 use crate::{Limits, Time};
 
 /// A protection domain: how many objects belong to it.
@@ -78,6 +79,8 @@ pub struct Ctx<D> {
     pub fatal: Option<FatalReason>,
     /// The last packet refused for its key, for the management agents.
     pub(crate) violation: Option<Violation>,
+    /// Where send requests are read to.
+    pub(crate) slot: SendSlot,
     pub(crate) vectors_due: u64,
     pub(crate) cqs_noted: Vec<u32>,
     pub(crate) cqs_broken: Vec<u32>,
@@ -102,6 +105,7 @@ impl<D: Dma> Ctx<D> {
             sched: Scheduler::new(ports.len()),
             fatal: None,
             violation: None,
+            slot: SendSlot::default(),
             vectors_due: 0,
             cqs_noted: Vec::new(),
             cqs_broken: Vec::new(),

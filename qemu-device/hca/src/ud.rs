@@ -12,7 +12,7 @@ use crate::ctx::Ctx;
 use crate::mem::MemError;
 use crate::qp::{self, Progress, Qp};
 use crate::seams::{Dma, SendError, Transmit};
-use crate::wq::{QueueError, RecvRequest, SendRequest};
+use crate::wq::{QueueError, RecvRequest, SendRequest, SendSlot};
 
 /// Room at the start of a receive that belongs to the GRH, whether the packet has one or not.
 const GRH_ROOM: u64 = Grh::LEN as u64;
@@ -104,7 +104,10 @@ fn next_receive<D: Dma>(qp: &mut Qp, ctx: &Ctx<D>) -> Result<Option<RecvRequest>
     if qp.rq.pending() == 0 && qp.rq.look(&ctx.dma, &qp.mem)? == 0 {
         return Ok(None);
     }
-    Ok(Some(qp.rq.read_recv(&ctx.dma, &qp.mem, qp.rq.head)?))
+    let mut request = RecvRequest::default();
+    qp.rq
+        .read_recv(&ctx.dma, &qp.mem, qp.rq.head, &mut request)?;
+    Ok(Some(request))
 }
 
 fn place<D: Dma>(
@@ -170,7 +173,8 @@ fn turn<D: Dma, T: Transmit>(
     if *budget == 0 {
         return Ok(Some(Progress::More));
     }
-    let request = qp.sq.read_send(&ctx.dma, &qp.mem, qp.sq.head)?;
+    let mut slot = SendSlot::default();
+    let request = qp.sq.read_send(&ctx.dma, &qp.mem, qp.sq.head, &mut slot)?;
     if qp.state == QpState::Sqe {
         *budget -= 1;
         finish(qp, ctx, &request, CqeStatus::WorkRequestFlushed);
@@ -195,7 +199,7 @@ fn turn<D: Dma, T: Transmit>(
 }
 
 /// Completes a request.
-fn finish<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, request: &SendRequest, status: CqeStatus) {
+fn finish<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, request: &SendRequest<'_>, status: CqeStatus) {
     qp.sq.head = request.index.wrapping_add(1);
     qp.sq.tail = qp.sq.head;
     if status == CqeStatus::Success && !request.has(SEND_SIGNALED) {
@@ -215,7 +219,7 @@ fn finish<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, request: &SendRequest, status: 
 }
 
 /// The lane that a request waits for.
-fn lane<D: Dma>(qp: &Qp, ctx: &Ctx<D>, request: &SendRequest) -> Vl {
+fn lane<D: Dma>(qp: &Qp, ctx: &Ctx<D>, request: &SendRequest<'_>) -> Vl {
     packet(qp, ctx, request).map_or(Vl::VL0, |build| build.vl)
 }
 
@@ -223,7 +227,7 @@ fn send<D: Dma, T: Transmit>(
     qp: &Qp,
     ctx: &Ctx<D>,
     tx: &mut T,
-    request: &SendRequest,
+    request: &SendRequest<'_>,
 ) -> Result<(), SendError<Refused>> {
     let build = packet(qp, ctx, request).map_err(SendError::Fill)?;
     let data = request.data();
@@ -243,7 +247,7 @@ fn send<D: Dma, T: Transmit>(
 }
 
 /// The headers of the packet that a request asks for.
-fn packet<D: Dma>(qp: &Qp, ctx: &Ctx<D>, request: &SendRequest) -> Result<Build, Refused> {
+fn packet<D: Dma>(qp: &Qp, ctx: &Ctx<D>, request: &SendRequest<'_>) -> Result<Build, Refused> {
     let refused = CqeStatus::LocalQpOperation;
     let opcode = match request.opcode {
         Some(SendOpcode::Send) => Opcode::UD_SEND_ONLY,

@@ -163,56 +163,153 @@ impl WorkQueue {
         Ok(mem.store_u32(dma, self.words.need_wake, 0)?)
     }
 
-    fn read_slot<'a, D: Dma>(
+    /// Copies the bytes of a slot from `from` on; the caller has seen that they are in the slot.
+    #[inline]
+    fn read_slot<D: Dma>(
         &self,
         dma: &D,
         mem: &QueueMem,
         index: u32,
-        buf: &'a mut [u8],
-    ) -> Result<&'a [u8], DmaError> {
+        from: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), DmaError> {
         let slot = index & (self.slots() - 1);
         let offset = u64::from(self.offset) + (u64::from(slot) << self.log_stride);
-        let len = buf.len().min(1 << self.log_stride);
-        mem.read(dma, offset, &mut buf[..len])?;
-        Ok(&buf[..len])
+        mem.read(dma, offset + from as u64, bytes)
     }
 
-    /// Copies the send request in slot `index` out of the guest's memory and checks its form.
-    pub fn read_send<D: Dma>(
+    /// Copies the send request in slot `index` out of the guest's memory, as far as it reaches, and
+    /// checks its form. Its data stay in `slot`.
+    #[inline]
+    pub fn read_send<'a, D: Dma>(
         &self,
         dma: &D,
         mem: &QueueMem,
         index: u32,
-    ) -> Result<SendRequest, DmaError> {
-        let mut slot = [0; SLOT];
-        let len = self.read_slot(dma, mem, index, &mut slot)?.len();
-        Ok(SendRequest::new(index, slot, len))
+        slot: &'a mut SendSlot,
+    ) -> Result<SendRequest<'a>, DmaError> {
+        let stride = self.stride().min(slot.0.len());
+        let have = stride.min(FIRST);
+        self.read_slot(dma, mem, index, 0, &mut slot.0[..have])?;
+        let form = SendForm::new(&slot.0, stride);
+        let end = form.data_at + form.data_len;
+        if end > have {
+            self.read_slot(dma, mem, index, have, &mut slot.0[have..end])?;
+        }
+        Ok(SendRequest {
+            index,
+            opcode: form.opcode,
+            wqe: form.wqe,
+            atomic: form.atomic,
+            data: &slot.0[form.data_at..end],
+        })
     }
 
-    /// Copies the receive request in slot `index` out of the guest's memory and checks its form.
+    /// Copies the receive request in slot `index` out of the guest's memory, as far as it reaches,
+    /// and checks its form.
+    #[inline]
     pub fn read_recv<D: Dma>(
         &self,
         dma: &D,
         mem: &QueueMem,
         index: u32,
-    ) -> Result<RecvRequest, DmaError> {
-        let mut slot = [0; RECV_SLOT];
-        let len = self.read_slot(dma, mem, index, &mut slot)?.len();
-        Ok(RecvRequest::new(index, slot, len))
+        request: &mut RecvRequest,
+    ) -> Result<(), DmaError> {
+        let stride = self.stride().min(request.slot.len());
+        let have = stride.min(FIRST);
+        self.read_slot(dma, mem, index, 0, &mut request.slot[..have])?;
+        let end = request.form(index, stride);
+        if end > have {
+            self.read_slot(dma, mem, index, have, &mut request.slot[have..end])?;
+        }
+        Ok(())
     }
 }
 
+/// Bytes of a slot that are read at once: the head and a few elements. What comes behind is read
+/// where the head says that it is there.
+const FIRST: usize = 64;
 /// Most bytes of a send slot that have a meaning.
 const SLOT: usize = 1024;
 /// Most bytes of a receive slot that have a meaning.
 const RECV_SLOT: usize = RecvWqe::SIZE + MAX_SGE as usize * Sge::SIZE;
+
+/// Room for the bytes of a send slot.
+#[derive(Clone, Debug)]
+pub struct SendSlot([u8; SLOT]);
+
+impl Default for SendSlot {
+    fn default() -> Self {
+        SendSlot([0; SLOT])
+    }
+}
+
+/// What the head of a send slot says.
+struct SendForm {
+    opcode: Option<SendOpcode>,
+    wqe: SendWqe,
+    atomic: AtomicSegment,
+    data_at: usize,
+    data_len: usize,
+}
+
+impl SendForm {
+    /// Of a slot of `stride` bytes, of which the first [`FIRST`] are there.
+    #[inline]
+    fn new(slot: &[u8; SLOT], stride: usize) -> Self {
+        let mut head = [0; SendWqe::SIZE];
+        head.copy_from_slice(&slot[..SendWqe::SIZE]);
+        let wqe = SendWqe::from_bytes(&head);
+        let mut form = SendForm {
+            opcode: None,
+            wqe,
+            atomic: AtomicSegment::default(),
+            data_at: SendWqe::SIZE,
+            data_len: 0,
+        };
+        let Some(opcode) = SendOpcode::from_raw(wqe.opcode) else {
+            return form;
+        };
+        if wqe.flags & !SEND_FLAGS != 0 || wqe.reserved != 0 {
+            return form;
+        }
+        let atomic = matches!(opcode, SendOpcode::CompareSwap | SendOpcode::FetchAdd);
+        let data_at = if atomic {
+            let mut segment = [0; AtomicSegment::SIZE];
+            segment.copy_from_slice(&slot[SendWqe::SIZE..][..AtomicSegment::SIZE]);
+            form.atomic = AtomicSegment::from_bytes(&segment);
+            SendWqe::SIZE + AtomicSegment::SIZE
+        } else {
+            SendWqe::SIZE
+        };
+        let data_len = if wqe.flags & SEND_INLINE != 0 {
+            let with_inline = !atomic && opcode != SendOpcode::Read;
+            if !with_inline || wqe.num_sge != 0 || u32::from(wqe.inline_len) > MAX_INLINE {
+                return form;
+            }
+            usize::from(wqe.inline_len)
+        } else {
+            if u32::from(wqe.num_sge) > MAX_SGE || wqe.inline_len != 0 {
+                return form;
+            }
+            usize::from(wqe.num_sge) * Sge::SIZE
+        };
+        if data_at + data_len > stride {
+            return form;
+        }
+        form.data_at = data_at;
+        form.data_len = data_len;
+        form.opcode = Some(opcode);
+        form
+    }
+}
 
 /// A send request, copied out of its slot.
 ///
 /// Its form has been checked: reserved bits, number of elements and inline length fit the slot.
 /// A request whose form is wrong has `opcode` `None`; it completes with `LocalQpOperation`.
 #[derive(Clone, Debug)]
-pub struct SendRequest {
+pub struct SendRequest<'a> {
     /// Index of its slot.
     pub index: u32,
     /// What to do, or `None` for a malformed request.
@@ -221,61 +318,10 @@ pub struct SendRequest {
     pub wqe: SendWqe,
     /// Operands, of an atomic.
     pub atomic: AtomicSegment,
-    slot: [u8; SLOT],
-    data_at: u16,
-    data_len: u16,
+    data: &'a [u8],
 }
 
-impl SendRequest {
-    fn new(index: u32, slot: [u8; SLOT], len: usize) -> Self {
-        let mut head = [0; SendWqe::SIZE];
-        head.copy_from_slice(&slot[..SendWqe::SIZE]);
-        let wqe = SendWqe::from_bytes(&head);
-        let mut request = SendRequest {
-            index,
-            opcode: None,
-            wqe,
-            atomic: AtomicSegment::default(),
-            slot,
-            data_at: SendWqe::SIZE as u16,
-            data_len: 0,
-        };
-        let Some(opcode) = SendOpcode::from_raw(wqe.opcode) else {
-            return request;
-        };
-        if wqe.flags & !SEND_FLAGS != 0 || wqe.reserved != 0 {
-            return request;
-        }
-        let atomic = matches!(opcode, SendOpcode::CompareSwap | SendOpcode::FetchAdd);
-        let data_at = if atomic {
-            let mut segment = [0; AtomicSegment::SIZE];
-            segment.copy_from_slice(&request.slot[SendWqe::SIZE..][..AtomicSegment::SIZE]);
-            request.atomic = AtomicSegment::from_bytes(&segment);
-            SendWqe::SIZE + AtomicSegment::SIZE
-        } else {
-            SendWqe::SIZE
-        };
-        let data_len = if wqe.flags & SEND_INLINE != 0 {
-            let with_inline = !atomic && opcode != SendOpcode::Read;
-            if !with_inline || wqe.num_sge != 0 || u32::from(wqe.inline_len) > MAX_INLINE {
-                return request;
-            }
-            usize::from(wqe.inline_len)
-        } else {
-            if u32::from(wqe.num_sge) > MAX_SGE || wqe.inline_len != 0 {
-                return request;
-            }
-            usize::from(wqe.num_sge) * Sge::SIZE
-        };
-        if data_at + data_len > len {
-            return request;
-        }
-        request.data_at = data_at as u16;
-        request.data_len = data_len as u16;
-        request.opcode = Some(opcode);
-        request
-    }
-
+impl<'a> SendRequest<'a> {
     /// Whether all of `flags` are set.
     #[inline]
     pub fn has(&self, flags: u8) -> bool {
@@ -284,12 +330,11 @@ impl SendRequest {
 
     /// Its data.
     #[inline]
-    pub fn data(&self) -> SgData<'_> {
-        let bytes = &self.slot[usize::from(self.data_at)..][..usize::from(self.data_len)];
+    pub fn data(&self) -> SgData<'a> {
         if self.has(SEND_INLINE) {
-            SgData::Inline(bytes)
+            SgData::Inline(self.data)
         } else {
-            SgData::Elements(bytes)
+            SgData::Elements(self.data)
         }
     }
 }
@@ -309,21 +354,31 @@ pub struct RecvRequest {
     slot: [u8; RECV_SLOT],
 }
 
-impl RecvRequest {
-    fn new(index: u32, slot: [u8; RECV_SLOT], len: usize) -> Self {
-        let mut head = [0; RecvWqe::SIZE];
-        head.copy_from_slice(&slot[..RecvWqe::SIZE]);
-        let wqe = RecvWqe::from_bytes(&head);
-        let valid = wqe.reserved == 0
-            && wqe.num_sge <= MAX_SGE
-            && RecvWqe::SIZE + wqe.num_sge as usize * Sge::SIZE <= len;
+impl Default for RecvRequest {
+    fn default() -> Self {
         RecvRequest {
-            index,
-            wr_id: wqe.wr_id,
-            valid,
-            elements: if valid { wqe.num_sge as u8 } else { 0 },
-            slot,
+            index: 0,
+            wr_id: 0,
+            valid: false,
+            elements: 0,
+            slot: [0; RECV_SLOT],
         }
+    }
+}
+
+impl RecvRequest {
+    /// Takes in the head of a slot of `stride` bytes and gives where its elements end.
+    fn form(&mut self, index: u32, stride: usize) -> usize {
+        let mut head = [0; RecvWqe::SIZE];
+        head.copy_from_slice(&self.slot[..RecvWqe::SIZE]);
+        let wqe = RecvWqe::from_bytes(&head);
+        let elements = |count: usize| RecvWqe::SIZE + count * Sge::SIZE;
+        self.index = index;
+        self.wr_id = wqe.wr_id;
+        self.valid =
+            wqe.reserved == 0 && wqe.num_sge <= MAX_SGE && elements(wqe.num_sge as usize) <= stride;
+        self.elements = if self.valid { wqe.num_sge as u8 } else { 0 };
+        elements(self.elements.into())
     }
 
     /// Its room for data.

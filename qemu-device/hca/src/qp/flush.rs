@@ -9,7 +9,7 @@ use super::{Progress, Qp};
 use crate::ctx::Ctx;
 use crate::requester;
 use crate::seams::Dma;
-use crate::wq::QueueError;
+use crate::wq::{QueueError, RecvRequest};
 
 /// Completes up to `budget` requests with `WorkRequestFlushed`, in order: those of both queues in
 /// the error state, those of the send queue in SQE.
@@ -48,8 +48,9 @@ fn flush_sends<D: Dma>(
             || qp.sq.look(&ctx.dma, &qp.mem)? > 0
             || qp.sq.sleep(&ctx.dma, &qp.mem)? > 0
         {
-            let request = qp.sq.read_send(&ctx.dma, &qp.mem, qp.sq.head)?;
-            qp.sq.head = qp.sq.head.wrapping_add(1);
+            let index = qp.sq.head;
+            let request = qp.sq.read_send(&ctx.dma, &qp.mem, index, &mut ctx.slot)?;
+            qp.sq.head = index.wrapping_add(1);
             (request.wqe.wr_id, requester::cqe_opcode(request.opcode))
         } else {
             return Ok(Progress::Idle);
@@ -76,7 +77,9 @@ fn flush_receives<D: Dma>(
             || qp.rq.look(&ctx.dma, &qp.mem)? > 0
             || qp.rq.sleep(&ctx.dma, &qp.mem)? > 0
         {
-            let request = qp.rq.read_recv(&ctx.dma, &qp.mem, qp.rq.head)?;
+            let mut request = RecvRequest::default();
+            qp.rq
+                .read_recv(&ctx.dma, &qp.mem, qp.rq.head, &mut request)?;
             qp.rq.head = qp.rq.head.wrapping_add(1);
             (request.wr_id, CqeOpcode::Recv)
         } else {

@@ -147,7 +147,9 @@ fn take_up<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>) -> Result<bool, QueueError> {
     {
         return Ok(false);
     }
-    let request = qp.sq.read_send(&ctx.dma, &qp.mem, qp.sq.head)?;
+    let request = qp
+        .sq
+        .read_send(&ctx.dma, &qp.mem, qp.sq.head, &mut ctx.slot)?;
     qp.sq.head = qp.sq.head.wrapping_add(1);
     let mut work = accept(qp.kind, &request);
     let data = request.data();

@@ -127,7 +127,7 @@ fn is_possible(kind: QpType, opcode: SendOpcode) -> bool {
 
 /// The work that a request asks for. A request that cannot be carried out gives work that has
 /// [`Work::failed`] with the status of its completion. Keys are not looked at here.
-pub(crate) fn accept(kind: QpType, request: &SendRequest) -> Work {
+pub(crate) fn accept(kind: QpType, request: &SendRequest<'_>) -> Work {
     let wqe = &request.wqe;
     let opcode = request.opcode.unwrap_or(SendOpcode::Send);
     let mut work = Work {

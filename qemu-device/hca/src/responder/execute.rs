@@ -63,16 +63,12 @@ fn take_receive<D: Dma>(qp: &mut Qp, ctx: &Ctx<D>) -> Result<(), Fault> {
     if qp.rq.pending() == 0 && qp.rq.look(&ctx.dma, &qp.mem).map_err(|_| Fault::Queue)? == 0 {
         return Err(Fault::NotReady);
     }
-    let request = qp
-        .rq
-        .read_recv(&ctx.dma, &qp.mem, qp.rq.head)
+    let request = r.recv.get_or_insert_default();
+    qp.rq
+        .read_recv(&ctx.dma, &qp.mem, qp.rq.head, request)
         .map_err(|_| Fault::Queue)?;
     qp.rq.head = qp.rq.head.wrapping_add(1);
     r.room = request.data().len();
-    match &mut r.recv {
-        Some(kept) => **kept = request,
-        none => *none = Some(Box::new(request)),
-    }
     r.taken = true;
     Ok(())
 }
