@@ -245,26 +245,26 @@ impl<D: Dma, C: Cable> Device<D, C> {
                 let Some(link) = self.links.get_mut(n) else {
                     break;
                 };
-                if link.rx().is_none() {
+                let Some(packet) = link.rx() else {
                     break;
-                }
+                };
                 any = true;
                 *budget -= 1;
-                self.packet(n);
+                self.packet(n, packet.icrc_ok);
             }
         }
         any
     }
 
     /// Handles the current packet of the link at index `n`.
-    fn packet(&mut self, n: usize) {
+    fn packet(&mut self, n: usize, icrc_ok: bool) {
         let Some(link) = self.links.get_mut(n) else {
             return;
         };
         let port = n as u8 + 1;
         if self.ctx.fatal.is_none() {
-            let crc = link.config().crc;
-            let outcome = dispatch(&mut self.qps, &mut self.ctx, port, link.rx_bytes(), crc);
+            let bytes = link.rx_bytes();
+            let outcome = dispatch(&mut self.qps, &mut self.ctx, port, bytes, icrc_ok);
             if let Outcome::Mad(received) = outcome {
                 self.mad(n, &received.0, &received.1);
             }

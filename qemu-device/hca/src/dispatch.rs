@@ -36,12 +36,12 @@ pub(crate) fn dispatch<D: Dma>(
     ctx: &mut Ctx<D>,
     port: u8,
     bytes: &[u8],
-    crc: bool,
+    icrc_ok: bool,
 ) -> Outcome {
     let Ok(packet) = Packet::parse(bytes) else {
         return Outcome::Done;
     };
-    if crc && !packet.icrc_ok() {
+    if !icrc_ok {
         ctx.count(port, Counter::IcrcErrors);
         return Outcome::Done;
     }

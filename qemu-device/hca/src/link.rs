@@ -2,7 +2,7 @@
 //! The sending side of a port for engines.
 
 use ochre_link::{Cable, Port, Seal, TxStall};
-use ochre_wire::{Build, Sealer, MAX_PACKET};
+use ochre_wire::{write_trailer, Build, MAX_PACKET};
 
 use crate::seams::{SendError, Transmit};
 
@@ -66,12 +66,8 @@ impl<C: Cable> Transmit for LinkTx<'_, C> {
             self.link.tx_abort();
             return Err(SendError::Fill(error));
         }
-        if crc {
-            let mut seal = Sealer::new(&slot[..headers]);
-            seal.update(&slot[headers..end]);
-            let (trailer, n) = seal.finish(payload);
-            slot[end..].copy_from_slice(&trailer[..n]);
-        } else {
+        // The payload is in the first-level cache now.
+        if !crc || write_trailer(slot, headers, payload).is_err() {
             slot[end..].fill(0);
         }
         if self.multicast_loopback && build.dlid.is_multicast() {

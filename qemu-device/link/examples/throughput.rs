@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ochre_link::{Port, PortConfig, PortState, Seal, ShmCable, ShmConfig, Time, Widths};
-use ochre_wire::{pad_len, trailer_len, Bth, CrcCheck, Lid, Lnh, Lrh, Mtu, Sealer, Sl, Vl};
+use ochre_wire::{pad_len, trailer_len, write_trailer, Bth, Lid, Lnh, Lrh, Mtu, Sl, Vl};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::time::{clock_gettime, ClockId};
 
@@ -135,13 +135,10 @@ fn send(e: &mut End, a: &Args, memory: &[u8], at: &mut usize) -> bool {
     let source = &memory[*at..*at + a.payload];
     let (to, trailer) = rest.split_at_mut(a.payload);
     to.copy_from_slice(source);
+    trailer.fill(0);
     if a.crc {
-        let mut seal = Sealer::new(head);
-        seal.update(to);
-        let (t, n) = seal.finish(a.payload);
-        trailer.copy_from_slice(&t[..n]);
-    } else {
-        trailer.fill(0);
+        let sealed = write_trailer(slot, HEADERS, a.payload);
+        assert_eq!(sealed, Ok(bytes));
     }
     e.port.tx_commit(Seal::Done);
     *at = (*at + a.payload) % (MEMORY - a.payload);
@@ -150,16 +147,10 @@ fn send(e: &mut End, a: &Args, memory: &[u8], at: &mut usize) -> bool {
 
 fn receive(e: &mut End, a: &Args, memory: &mut [u8], at: &mut usize) -> u64 {
     let mut n = 0;
-    while e.port.rx().is_some() {
-        let b = e.port.rx_bytes();
-        let (head, rest) = b.split_at(HEADERS);
-        let (payload, trailer) = rest.split_at(a.payload);
+    while let Some(packet) = e.port.rx() {
+        assert!(packet.icrc_ok);
+        let payload = &e.port.rx_bytes()[HEADERS..][..a.payload];
         memory[*at..*at + a.payload].copy_from_slice(payload);
-        if a.crc {
-            let mut seal = Sealer::new(head);
-            seal.update(payload);
-            assert_eq!(seal.check(trailer), CrcCheck::Good);
-        }
         e.port.rx_done();
         *at = (*at + a.payload) % (MEMORY - a.payload);
         n += 1;

@@ -2,11 +2,11 @@
 //! Data packets, built in place: headers, then payload, then pad and CRCs.
 
 use crate::bytes::{put32, put64};
-use crate::crc::{update_both, Icrc, Vcrc};
+use crate::crc::{Icrc, Vcrc};
 use crate::headers::{
     Aeth, AtomicEth, Bth, Deth, Grh, Lnh, Lrh, Reth, ATOMIC_ACK_LEN, IETH_LEN, IMM_LEN, XRCETH_LEN,
 };
-use crate::packet::MAX_TRAILER;
+use crate::seal::write_trailer;
 use crate::types::{Lid, Qpn, Sl, Vl};
 
 /// Why a packet was not built.
@@ -80,7 +80,7 @@ impl Build {
     }
 
     /// Writes all headers for a payload of `payload` bytes to the start of `out` and returns their
-    /// length. The payload goes behind them, then [`write_trailer`] or [`Sealer`].
+    /// length. The payload goes behind them, then [`write_trailer`].
     #[inline]
     pub fn write_headers(&self, payload: usize, out: &mut [u8]) -> Result<usize, BuildError> {
         let op = self.bth.opcode;
@@ -200,99 +200,4 @@ pub const fn pad_len(payload: usize) -> usize {
 #[inline]
 pub const fn trailer_len(payload: usize) -> usize {
     pad_len(payload) + Icrc::LEN + Vcrc::LEN
-}
-
-/// Finishes a packet in place: writes pad and CRCs after `payload` bytes of payload that stand at
-/// `header_len` of `packet`, and returns the length of the packet.
-pub fn write_trailer(
-    packet: &mut [u8],
-    header_len: usize,
-    payload: usize,
-) -> Result<usize, BuildError> {
-    let end = header_len + payload;
-    let need = end + trailer_len(payload);
-    let have = packet.len();
-    if have < need {
-        return Err(BuildError::NoSpace { need, have });
-    }
-    let mut seal = Sealer::new(&packet[..header_len]);
-    seal.update(&packet[header_len..end]);
-    let (trailer, len) = seal.finish(payload);
-    packet[end..need].copy_from_slice(&trailer[..len]);
-    Ok(need)
-}
-
-/// Both CRCs of a packet, fed piece by piece while the payload is copied.
-///
-/// Sender: `new` with the headers as written, `update` with the payload in order, `finish`.
-/// Receiver: the same, then compare with the trailer of the packet ([`Sealer::check`]).
-#[derive(Clone, Copy, Debug)]
-pub struct Sealer {
-    icrc: Icrc,
-    vcrc: Vcrc,
-}
-
-impl Sealer {
-    /// The state after `headers` (LRH to the last extended header).
-    #[inline]
-    pub fn new(headers: &[u8]) -> Self {
-        let mut vcrc = Vcrc::new();
-        vcrc.update(headers);
-        Sealer {
-            icrc: Icrc::over_headers(headers),
-            vcrc,
-        }
-    }
-
-    /// Adds payload bytes. Pieces of a few kilobytes stay in the first-level cache.
-    #[inline]
-    pub fn update(&mut self, bytes: &[u8]) {
-        update_both(&mut self.icrc, &mut self.vcrc, bytes);
-    }
-
-    /// Pad, ICRC and VCRC of a packet with `payload` bytes of payload in all: the bytes and how
-    /// many of them count.
-    #[inline]
-    pub fn finish(mut self, payload: usize) -> ([u8; MAX_TRAILER], usize) {
-        let mut out = [0; MAX_TRAILER];
-        let pad = pad_len(payload);
-        self.icrc.update(&[0; 3][..pad]);
-        out[pad..pad + Icrc::LEN].copy_from_slice(&self.icrc.finish());
-        self.vcrc.update(&out[..pad + Icrc::LEN]);
-        let len = pad + Icrc::LEN + Vcrc::LEN;
-        out[pad + Icrc::LEN..len].copy_from_slice(&self.vcrc.finish());
-        (out, len)
-    }
-
-    /// Checks a received `trailer` (pad, ICRC, VCRC); what came before has been fed in.
-    #[inline]
-    pub fn check(mut self, trailer: &[u8]) -> CrcCheck {
-        let Some((body, vcrc)) = trailer.split_last_chunk::<{ Vcrc::LEN }>() else {
-            return CrcCheck::BadVcrc;
-        };
-        self.vcrc.update(body);
-        if self.vcrc.finish() != *vcrc {
-            return CrcCheck::BadVcrc;
-        }
-        let Some((pad, icrc)) = body.split_last_chunk::<{ Icrc::LEN }>() else {
-            return CrcCheck::BadIcrc;
-        };
-        self.icrc.update(pad);
-        if self.icrc.finish() == *icrc {
-            CrcCheck::Good
-        } else {
-            CrcCheck::BadIcrc
-        }
-    }
-}
-
-/// Result of [`Sealer::check`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CrcCheck {
-    /// Both are right.
-    Good,
-    /// The variant CRC is wrong: the link damaged the packet.
-    BadVcrc,
-    /// Only the invariant CRC is wrong: the packet was damaged before this link.
-    BadIcrc,
 }

@@ -82,6 +82,11 @@ impl Icrc {
     pub(crate) const fn register(self) -> u32 {
         self.0
     }
+
+    #[cfg(feature = "std")]
+    pub(crate) const fn from_register(register: u32) -> Self {
+        Icrc(register)
+    }
 }
 
 /// Running variant CRC: feed it the packet from the LRH to the ICRC.
@@ -120,18 +125,11 @@ impl Vcrc {
     pub(crate) const fn register(self) -> u16 {
         self.0
     }
-}
 
-/// Adds bytes that follow to both; as two updates, in one pass over long inputs.
-#[inline]
-pub fn update_both(icrc: &mut Icrc, vcrc: &mut Vcrc, bytes: &[u8]) {
     #[cfg(feature = "std")]
-    if bytes.len() >= crate::fold::MIN {
-        (icrc.0, vcrc.0) = crate::fold::fold((icrc.0, vcrc.0), bytes);
-        return;
+    pub(crate) const fn from_register(register: u16) -> Self {
+        Vcrc(register)
     }
-    icrc.update(bytes);
-    vcrc.update(bytes);
 }
 
 /// Checksum of the four bytes of a link packet.
@@ -217,7 +215,14 @@ fn slice_by_16(mut crc: u16, bytes: &[u8]) -> u16 {
         }
         crc = next;
     }
-    for &b in chunks.remainder() {
+    let mut words = chunks.remainder().chunks_exact(4);
+    for c in &mut words {
+        crc = TABLES[3][usize::from(c[0] ^ crc as u8)]
+            ^ TABLES[2][usize::from(c[1] ^ (crc >> 8) as u8)]
+            ^ TABLES[1][usize::from(c[2])]
+            ^ TABLES[0][usize::from(c[3])];
+    }
+    for &b in words.remainder() {
         crc = crc >> 8 ^ TABLES[0][usize::from((crc ^ u16::from(b)) & 0xff)];
     }
     crc

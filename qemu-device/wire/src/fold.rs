@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Both CRCs of a packet in one pass over its payload.
+//! Both CRCs of a packet in one pass.
 //!
 //! A remainder modulo the product of two polynomials holds the remainders modulo each. The product
 //! of the 32-bit and the 16-bit polynomial has degree 48; with another factor of degree 16, any, it
@@ -8,10 +8,16 @@
 //! With S(n) the register of a CRC of n bits, before the reversal of its bits, the registers belong
 //! together as S(64) = x^32 S(32) modulo the 32-bit polynomial and S(64) = x^48 S(16) modulo the
 //! 16-bit one. Both ways are linear, so tables by groups of 4 bits do them.
+//!
+//! The ICRC takes some bytes of the headers as ones. CRCs are linear, so what such a byte differs
+//! from ones can as well be added to the register before the first byte: by as much as has the same
+//! effect once the engine comes to that byte. So the pass is over the packet as it is.
 
 extern crate std;
 
 use std::sync::LazyLock;
+
+use crate::headers::{Bth, Lrh};
 
 /// Polynomials with their highest term.
 const P32: u64 = 0x1_04c1_1db7;
@@ -20,35 +26,102 @@ const P48: u64 = product(P32, P16) as u64;
 /// The other factor; the engine needs a product whose lowest term is 1.
 const OTHER: u64 = 0x1_0001;
 
-/// Shortest input that is worth a pass of its own.
-pub(crate) const MIN: usize = 256;
-
 /// Registers of ICRC and VCRC, bits in reverse as they are kept everywhere else.
 pub(crate) type Registers = (u32, u16);
 
-/// Registers after `bytes`, from those before.
-pub(crate) fn fold((icrc, vcrc): Registers, bytes: &[u8]) -> Registers {
+/// Registers after a packet from its LRH to its pad bytes, if it has a BTH and no GRH.
+pub(crate) fn packet(covered: &[u8]) -> Option<Registers> {
+    let local = covered.get(1)? & 3 == 2;
+    if !local || covered.len() < Lrh::LEN + Bth::LEN {
+        return None;
+    }
+    let (vl, ecn) = (covered[0] >> 4, covered[ECN_AT]);
+    let start = START.ones
+        ^ START.vl[usize::from(vl)]
+        ^ START.ecn[0][usize::from(ecn & 15)]
+        ^ START.ecn[1][usize::from(ecn >> 4)];
+    Some(split(run(start, covered)))
+}
+
+/// Where FECN and BECN are in a packet without a GRH.
+const ECN_AT: usize = Lrh::LEN + 4;
+
+/// Registers of the product before the first byte, by what the ICRC takes as ones.
+struct Start {
+    /// With all these bits ones.
+    ones: u64,
+    /// What a VL adds.
+    vl: [u64; 16],
+    /// What the byte with FECN and BECN adds, by its lower and its upper half.
+    ecn: [[u64; 16]; 2],
+}
+
+static START: Start = {
+    let mut start = Start {
+        ones: join(0xffff_ffff, 0xffff),
+        vl: [0; 16],
+        ecn: [[0; 16]; 2],
+    };
+    let mut i = 0;
+    while i < 16 {
+        let zeros = 15 - i as u32;
+        start.vl[i] = join(zeros << 4, 0);
+        start.ecn[0][i] = join(back(zeros, ECN_AT), 0);
+        start.ecn[1][i] = join(back(zeros << 4, ECN_AT), 0);
+        i += 1;
+    }
+    start
+};
+
+/// The register of the ICRC that is `register` after `bytes` zero bytes.
+const fn back(mut register: u32, bytes: usize) -> u32 {
+    let poly = (P32 as u32).reverse_bits();
+    let mut bit = 0;
+    while bit < 8 * bytes {
+        // The highest bit tells whether the polynomial was added.
+        register = if register >> 31 != 0 {
+            (register ^ poly) << 1 | 1
+        } else {
+            register << 1
+        };
+        bit += 1;
+    }
+    register
+}
+
+/// The register of the product after `bytes`, from that before.
+fn run(joined: u64, bytes: &[u8]) -> u64 {
     static PARAMS: LazyLock<crc_fast::CrcParams> = LazyLock::new(|| {
         // The term x^64 is not written.
         let poly = product(P48, OTHER) as u64;
         crc_fast::CrcParams::new("ICRC and VCRC", 64, poly, 0, true, 0, 0)
     });
     let mut params = *PARAMS;
-    params.init = look_up(&JOIN, u64::from(icrc) | u64::from(vcrc) << 32);
-    let joined = crc_fast::checksum_with_params(params, bytes);
-    let split = look_up(&SPLIT, joined);
-    (split as u32, (split >> 32) as u16)
+    params.init = joined;
+    crc_fast::checksum_with_params(params, bytes)
+}
+
+const fn join(icrc: u32, vcrc: u16) -> u64 {
+    look_up(&JOIN, icrc as u64 | (vcrc as u64) << 32)
+}
+
+fn split(joined: u64) -> Registers {
+    let both = look_up(&SPLIT, joined);
+    (both as u32, (both >> 32) as u16)
 }
 
 /// Registers of both (ICRC in the low 32 bits, VCRC above) to that of the product.
-static JOIN: [[u64; 16]; 12] = table(true);
+const JOIN: [[u64; 16]; 12] = table(true);
 /// The way back.
 static SPLIT: [[u64; 16]; 16] = table(false);
 
-fn look_up<const N: usize>(table: &[[u64; 16]; N], v: u64) -> u64 {
+#[inline]
+const fn look_up<const N: usize>(table: &[[u64; 16]; N], v: u64) -> u64 {
     let mut out = 0;
-    for (i, t) in table.iter().enumerate() {
-        out ^= t[(v >> (4 * i)) as usize & 15];
+    let mut i = 0;
+    while i < N {
+        out ^= table[i][(v >> (4 * i)) as usize & 15];
+        i += 1;
     }
     out
 }
@@ -156,23 +229,37 @@ mod tests {
 
     #[test]
     fn joined_registers_split_again() {
-        for v in [0, 1, 0xffff_ffff, 0xffff_0000_0000, 0x1234_5678_9abc] {
-            assert_eq!(look_up(&SPLIT, look_up(&JOIN, v)), v);
+        for (icrc, vcrc) in [
+            (0, 0),
+            (1, 0),
+            (0xffff_ffff, 0),
+            (0, 0xffff),
+            (0x1234_5678, 0x9abc),
+        ] {
+            assert_eq!(split(join(icrc, vcrc)), (icrc, vcrc));
         }
     }
 
     #[test]
     fn one_pass_is_as_two() {
-        let data: [u8; 5000] = core::array::from_fn(|i| (i * 37 + i / 11) as u8);
-        for len in [0, 1, 15, 16, 255, 256, 257, 1000, 1024, 4095, 4096, 5000] {
-            let (mut icrc, mut vcrc) = (Icrc::new(), Vcrc::new());
-            icrc.update(b"headers");
-            vcrc.update(b"other headers");
-            let start = (icrc.register(), vcrc.register());
-            icrc.update(&data[..len]);
-            vcrc.update(&data[..len]);
-            let want = (icrc.register(), vcrc.register());
-            assert_eq!(fold(start, &data[..len]), want, "{len} bytes");
+        let mut data: [u8; 5000] = core::array::from_fn(|i| (i * 37 + i / 11) as u8);
+        for len in [
+            20, 21, 24, 31, 32, 36, 48, 100, 127, 128, 255, 256, 257, 1000, 4096, 5000,
+        ] {
+            for (vl, ecn) in [(0, 0), (3, 0x80), (15, 0xff), (9, 0x40), (8, 0x5a)] {
+                data[0] = vl << 4;
+                data[1] = 2;
+                data[ECN_AT] = ecn;
+                let covered = &data[..len];
+                let mut vcrc = Vcrc::new();
+                vcrc.update(covered);
+                let want = (Icrc::over_headers(covered).register(), vcrc.register());
+                assert_eq!(packet(covered), Some(want), "{len} bytes, VL {vl}");
+            }
         }
+        data[1] = 3;
+        assert_eq!(packet(&data), None, "with a GRH");
+        data[1] = 2;
+        assert_eq!(packet(&data[..19]), None, "too short for a BTH");
     }
 }

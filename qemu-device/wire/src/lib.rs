@@ -24,17 +24,19 @@ pub mod headers;
 pub mod mad;
 pub mod opcode;
 pub mod packet;
+pub mod seal;
 pub mod types;
 
 pub use aeth::{
     ack_timeout_ns, code_from_credits, credits_from_code, rnr_timer_ns, NakCode, Syndrome,
 };
-pub use build::{pad_len, trailer_len, write_trailer, Build, BuildError, CrcCheck, Ext, Sealer};
-pub use crc::{update_both, Icrc, Vcrc};
+pub use build::{pad_len, trailer_len, Build, BuildError, Ext};
+pub use crc::{Icrc, Vcrc};
 pub use headers::{Aeth, AtomicEth, Bth, Deth, FlowControl, Grh, Lnh, Lrh, Reth};
 pub use mad::Mad;
 pub use opcode::{Opcode, Operation, Transport};
 pub use packet::{
     set_vl, vcrc_ok, Headers, Packet, ParseError, MAX_HEADERS, MAX_PACKET, MAX_TRAILER, MIN_PACKET,
 };
+pub use seal::{check_crcs, write_trailer, CrcCheck};
 pub use types::{Gid, Guid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl, Vl};

@@ -2,9 +2,9 @@
 //! Data packets: known vectors, round trips of every opcode, and parsers that accept any bytes.
 
 use ochre_wire::{
-    pad_len, set_vl, vcrc_ok, Aeth, AtomicEth, Bth, Build, BuildError, CrcCheck, Deth, Ext,
-    FlowControl, Gid, Grh, Guid, Headers, Lid, NakCode, Opcode, Operation, PKey, Packet,
-    ParseError, Psn, QKey, Qpn, Reth, Sealer, Sl, Syndrome, Transport, Vl, MAX_HEADERS, MAX_PACKET,
+    check_crcs, pad_len, set_vl, vcrc_ok, Aeth, AtomicEth, Bth, Build, BuildError, CrcCheck, Deth,
+    Ext, FlowControl, Gid, Grh, Guid, Headers, Lid, NakCode, Opcode, Operation, PKey, Packet,
+    ParseError, Psn, QKey, Qpn, Reth, Sl, Syndrome, Transport, Vl, MAX_HEADERS, MAX_PACKET,
 };
 use proptest::prelude::*;
 
@@ -358,25 +358,24 @@ fn build_refuses_what_does_not_fit() {
 }
 
 #[test]
-fn sealer_tells_link_errors_from_older_ones() {
+fn check_tells_link_errors_from_older_ones() {
     let build = build_of(Opcode::rc(Operation::SendOnly), false);
     let mut out = [0; MAX_PACKET];
     let n = build.write_packet(&[7; 333], &mut out).unwrap();
-    let check = |packet: &[u8]| {
-        let h = Headers::parse(packet, packet.len()).unwrap();
-        let mut seal = Sealer::new(h.bytes());
-        for piece in packet[h.payload_range()].chunks(100) {
-            seal.update(piece);
-        }
-        seal.check(&packet[h.payload_range().end..])
-    };
-    assert_eq!(check(&out[..n]), CrcCheck::Good);
+    assert_eq!(check_crcs(&out[..n]), CrcCheck::Good);
     let mut bad = out;
     bad[100] ^= 4;
-    assert_eq!(check(&bad[..n]), CrcCheck::BadVcrc);
+    assert_eq!(check_crcs(&bad[..n]), CrcCheck::BadVcrc);
     let fixed = vcrc_by_bits(&bad[..n - 2]);
     bad[n - 2..n].copy_from_slice(&fixed);
-    assert_eq!(check(&bad[..n]), CrcCheck::BadIcrc);
+    assert_eq!(check_crcs(&bad[..n]), CrcCheck::BadIcrc);
+    // A raw packet has a VCRC only, and what is shorter than its CRCs is damaged.
+    bad[1] &= !3;
+    let fixed = vcrc_by_bits(&bad[..n - 2]);
+    bad[n - 2..n].copy_from_slice(&fixed);
+    assert_eq!(check_crcs(&bad[..n]), CrcCheck::Good);
+    assert_eq!(check_crcs(&[]), CrcCheck::BadVcrc);
+    assert_eq!(check_crcs(&[0, 2, 0, 0]), CrcCheck::BadVcrc);
 }
 
 proptest! {
@@ -426,22 +425,22 @@ proptest! {
     }
 
     #[test]
-    fn crcs_do_not_depend_on_the_pieces(payload in proptest::collection::vec(any::<u8>(), 0..4097),
-                                        cuts in proptest::collection::vec(0..4097_usize, 0..6)) {
-        let build = build_of(Opcode::rc(Operation::SendOnly), true);
+    fn the_check_knows_what_was_written(payload in proptest::collection::vec(any::<u8>(), 0..4097),
+                                        grh in any::<bool>(), vl in 0..15_u8, ecn in any::<u8>(),
+                                        at in any::<usize>(), bit in 0..8_u32) {
+        let build = build_of(Opcode::rc(Operation::SendOnly), grh);
         let mut out = [0; MAX_PACKET];
         let n = build.write_packet(&payload, &mut out).unwrap();
-        prop_assert_eq!(&out[n - 2..n], &vcrc_by_bits(&out[..n - 2]));
-        let header = build.header_len();
-        let mut cuts: Vec<_> = cuts.into_iter().map(|c| c.min(payload.len())).collect();
-        cuts.extend([0, payload.len()]);
-        cuts.sort_unstable();
-        let mut seal = Sealer::new(&out[..header]);
-        for piece in cuts.windows(2) {
-            seal.update(&payload[piece[0]..piece[1]]);
-        }
-        let (trailer, len) = seal.finish(payload.len());
-        prop_assert_eq!(&trailer[..len], &out[header + payload.len()..n]);
+        let ecn_at = if grh { 8 + 40 + 4 } else { 8 + 4 };
+        // What the way may change: the ICRC stays, the VCRC is made anew.
+        set_vl(&mut out[..n], Vl::new(vl));
+        out[ecn_at] = ecn;
+        let vcrc = vcrc_by_bits(&out[..n - 2]);
+        prop_assert_eq!(check_crcs(&out[..n]) == CrcCheck::Good, vcrc == out[n - 2..n]);
+        out[n - 2..n].copy_from_slice(&vcrc);
+        prop_assert_eq!(check_crcs(&out[..n]), CrcCheck::Good);
         prop_assert!(Packet::parse(&out[..n]).unwrap().icrc_ok());
+        out[at % n] ^= 1 << bit;
+        prop_assert_eq!(check_crcs(&out[..n]), CrcCheck::BadVcrc);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The checks of the link layer on a received data packet.
 
-use ochre_wire::{vcrc_ok, Lid, Lnh, Lrh, Mtu, Vcrc, Vl};
+use ochre_wire::{check_crcs, CrcCheck, Lid, Lnh, Lrh, Mtu, Vcrc, Vl};
 
 use crate::cable::{Frame, MAX_OVERHEAD};
 use crate::state::PortState;
@@ -48,13 +48,13 @@ pub(super) fn most_bytes(vl: Vl, mtu: Mtu) -> usize {
     mtu.bytes() + MAX_OVERHEAD
 }
 
-/// Checks a frame. The meta data are there whenever the LRH could be read, so that credits of dropped
-/// packets are counted too.
+/// Checks a frame: whether its ICRC is right, where the packet may pass. The meta data are there
+/// whenever the LRH could be read, so that credits of dropped packets are counted too.
 pub(super) fn check(
     bytes: &[u8],
     frame: Frame,
     rules: &Rules,
-) -> (Option<Meta>, Result<(), Reject>) {
+) -> (Option<Meta>, Result<bool, Reject>) {
     let Some(lrh) = bytes.first_chunk::<{ Lrh::LEN }>().map(Lrh::read) else {
         return (None, Err(Reject::Malformed));
     };
@@ -65,13 +65,15 @@ pub(super) fn check(
     (Some(meta), verdict(bytes, frame, &lrh, rules))
 }
 
-fn verdict(bytes: &[u8], frame: Frame, lrh: &Lrh, rules: &Rules) -> Result<(), Reject> {
+fn verdict(bytes: &[u8], frame: Frame, lrh: &Lrh, rules: &Rules) -> Result<bool, Reject> {
     if frame == Frame::BadData {
         return Err(Reject::Marked);
     }
-    if rules.crc && !vcrc_ok(bytes) {
-        return Err(Reject::Damaged);
-    }
+    let icrc_ok = match rules.crc.then(|| check_crcs(bytes)) {
+        Some(CrcCheck::BadVcrc) => return Err(Reject::Damaged),
+        Some(CrcCheck::BadIcrc) => false,
+        Some(CrcCheck::Good) | None => true,
+    };
     let management = lrh.vl.is_management();
     if lrh.lver != 0
         || usize::from(lrh.pkt_len) * 4 + Vcrc::LEN != bytes.len()
@@ -90,7 +92,7 @@ fn verdict(bytes: &[u8], frame: Frame, lrh: &Lrh, rules: &Rules) -> Result<(), R
         || lrh.dlid.is_multicast()
         || lrh.dlid == Lid::PERMISSIVE;
     if ours {
-        Ok(())
+        Ok(icrc_ok)
     } else {
         Err(Reject::NotOurs)
     }
@@ -136,7 +138,7 @@ mod tests {
     }
 
     fn verdict_of(p: &[u8], rules: &Rules) -> Result<(), Reject> {
-        check(p, Frame::Data, rules).1
+        check(p, Frame::Data, rules).1.map(|_| ())
     }
 
     #[test]
@@ -147,7 +149,7 @@ mod tests {
         }
         let p = packet(|l| l.vl = Vl::VL15, 256 + 26);
         let (meta, ok) = check(&p, Frame::Data, &RULES);
-        assert_eq!(ok, Ok(()));
+        assert_eq!(ok, Ok(false), "its ICRC was never written");
         assert_eq!(meta.unwrap().vl, Vl::VL15);
         let switch = Rules {
             role: Role::Switch,

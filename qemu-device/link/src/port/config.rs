@@ -122,7 +122,7 @@ pub enum TxStall {
 /// Who has written the VCRC of a packet to commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seal {
-    /// The caller has, with [`ochre_wire::Sealer`] (folded into the copy of the payload).
+    /// The caller has, with [`ochre_wire::write_trailer`].
     Done,
     /// The port is to write it over the last two bytes.
     Port,
@@ -137,4 +137,6 @@ pub struct RxPacket {
     pub len: usize,
     /// It turned around inside this port.
     pub loopback: bool,
+    /// Its invariant CRC is right, or none is checked; what is wrong is the owner's to count.
+    pub icrc_ok: bool,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Receiving: checks, receive buffers, the drain limit.
 
-use ochre_wire::{Lrh, Vl};
+use ochre_wire::{check_crcs, CrcCheck, Lrh, Vl};
 
 use crate::cable::{Cable, Frame};
 use crate::capture::{Content, Direction};
@@ -194,13 +194,14 @@ impl<C: Cable> Port<C> {
                 .ok()
                 .filter(|n| *n < 16)?,
         );
-        let len = self.held[vl.index()].front()?.len();
+        let bytes = self.held[vl.index()].front()?;
         Some(Current {
             place: Place::Held,
             packet: RxPacket {
                 vl,
-                len,
+                len: bytes.len(),
                 loopback: false,
+                icrc_ok: self.icrc_ok(bytes),
             },
         })
     }
@@ -216,6 +217,7 @@ impl<C: Cable> Port<C> {
                 if !self.lane_open(lrh.vl) {
                     break;
                 }
+                let icrc_ok = self.icrc_ok(bytes);
                 self.wire.record(Content::Data, Direction::Received, bytes);
                 self.count_received(lrh.dlid.is_multicast(), len);
                 return Some(Current {
@@ -224,11 +226,17 @@ impl<C: Cable> Port<C> {
                         vl: lrh.vl,
                         len,
                         loopback: true,
+                        icrc_ok,
                     },
                 });
             }
         }
         None
+    }
+
+    /// Whether the ICRC of a packet in own memory is right.
+    fn icrc_ok(&self, bytes: &[u8]) -> bool {
+        !self.config.crc || check_crcs(bytes) != CrcCheck::BadIcrc
     }
 
     /// The next good packet on the cable that may be taken now; those that may not are held back.
@@ -271,8 +279,8 @@ impl<C: Cable> Port<C> {
         self.wire.record_next(Content::Data);
         let blocks = credit::blocks(len);
         let buffered = meta.is_none_or(|m| self.flow.arrived(m.vl, blocks));
-        let meta = match (meta, verdict) {
-            (Some(meta), Ok(())) if buffered => meta,
+        let (meta, icrc_ok) = match (meta, verdict) {
+            (Some(meta), Ok(icrc_ok)) if buffered => (meta, icrc_ok),
             (meta, verdict) => {
                 self.drop_packet(meta, buffered, blocks, verdict);
                 return None;
@@ -287,6 +295,7 @@ impl<C: Cable> Port<C> {
             vl: meta.vl,
             len,
             loopback: false,
+            icrc_ok,
         };
         if self.held_lanes & bit == 0 && self.lane_open(meta.vl) {
             self.count_received(meta.dlid.is_multicast(), len);
@@ -321,7 +330,7 @@ impl<C: Cable> Port<C> {
         meta: Option<Meta>,
         buffered: bool,
         blocks: u16,
-        verdict: Result<(), Reject>,
+        verdict: Result<bool, Reject>,
     ) {
         self.wire.rx_release();
         if let (Some(meta), true) = (meta, buffered) {
@@ -330,7 +339,7 @@ impl<C: Cable> Port<C> {
         let c = &mut self.counters;
         match verdict {
             // Good, and no buffer for it.
-            Ok(()) => c.rcv_errors += 1,
+            Ok(_) => c.rcv_errors += 1,
             Err(Reject::Marked) => c.rcv_remote_physical_errors += 1,
             Err(Reject::Malformed) => c.rcv_errors += 1,
             Err(Reject::State) => c.state_drops += 1,
