@@ -2,7 +2,6 @@
 //! Memory in this process that stands in for a guest's, for tests and simulations.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::rc::Rc;
 
 use crate::seams::{Dma, DmaError};
@@ -36,7 +35,7 @@ impl Memory {
         let error = DmaError { addr, len };
         let at = usize::try_from(addr).map_err(|_| error)?;
         let end = at.checked_add(len).ok_or(error)?;
-        self.0.get(Range { start: at, end }).ok_or(error)
+        self.0.get(at..end).ok_or(error)
     }
 
     /// The aligned word of `N` bytes at `addr`.
