@@ -224,16 +224,31 @@ impl<D: Dma, C: Cable> Device<D, C> {
             let progress = qp::run(qp, &mut self.ctx, &mut tx, &mut left);
             // A turn without a packet counts too, so that the round ends.
             *budget = budget.saturating_sub(turn.saturating_sub(left).max(1));
-            match progress {
-                Progress::Idle => {}
-                Progress::More => self.ctx.sched.schedule(number, &mut qp.sched),
-                Progress::NoCredit(vl) => {
-                    let port = qp.port;
-                    self.ctx
-                        .sched
-                        .wait_for_credits(number, &mut qp.sched, port, vl);
-                }
+            if let Progress::NoCredit(vl) = progress {
+                let port = qp.port;
+                self.ctx
+                    .sched
+                    .wait_for_credits(number, &mut qp.sched, port, vl);
+                continue;
             }
+            if progress == Progress::More {
+                self.ctx.sched.schedule(number, &mut qp.sched);
+            }
+            // It has sent after all, or has nothing to send any more.
+            if qp.sched.waits() {
+                let lane = self.ctx.sched.stop_waiting(number, &mut qp.sched);
+                self.nobody_waits(lane);
+            }
+        }
+    }
+
+    /// The last QP that waited for credits of a lane waits no longer.
+    pub(crate) fn nobody_waits(&mut self, lane: Option<(u8, Vl)>) {
+        let Some((port, vl)) = lane else {
+            return;
+        };
+        if let Some(link) = self.links.get_mut(usize::from(port).wrapping_sub(1)) {
+            link.forget_stall(1 << vl.get());
         }
     }
 

@@ -154,12 +154,24 @@ impl Scheduler {
         }
     }
 
-    /// Forgets a QP that is being destroyed. Its number may stay in a queue; that does no harm.
-    pub fn forget(&mut self, qp: u32, entry: &mut SchedEntry) {
+    /// A QP no longer waits for credits. Gives the lane of the port (from 1) if it was the last that
+    /// waited there.
+    pub fn stop_waiting(&mut self, qp: u32, entry: &mut SchedEntry) -> Option<(u8, Vl)> {
+        let (port, vl) = entry.lane.take()?;
+        let queue = &mut self.lanes[usize::from(port) - 1][vl.index()];
+        let before = queue.len();
+        queue.retain(|&waiting| waiting != qp);
+        (before > 0 && queue.is_empty()).then_some((port, vl))
+    }
+
+    /// Forgets a QP that is being destroyed. Its number may stay in the ready queue; that does no harm.
+    /// Gives a lane as [`Scheduler::stop_waiting`] does.
+    pub fn forget(&mut self, qp: u32, entry: &mut SchedEntry) -> Option<(u8, Vl)> {
         if let Some(time) = entry.armed.take() {
             self.timers.remove(&(time, qp));
         }
         entry.deadline = None;
+        self.stop_waiting(qp, entry)
     }
 }
 
@@ -172,6 +184,12 @@ impl SchedEntry {
         } else {
             core::mem::take(&mut self.ready)
         }
+    }
+
+    /// Whether it waits for credits, or has just got some.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.lane.is_some()
     }
 
     /// When the QP wants to be called.
@@ -221,11 +239,31 @@ mod tests {
         let (mut s, mut e) = (Scheduler::new(1), SchedEntry::default());
         s.schedule(7, &mut e);
         s.wait_for_credits(7, &mut e, 1, VL);
-        s.forget(7, &mut e);
         s.credits(1, VL);
+        s.forget(7, &mut e);
         let mut successor = SchedEntry::default();
         assert_eq!(turn(&mut s, &mut successor), Some(false));
         assert_eq!(turn(&mut s, &mut successor), Some(false));
+    }
+
+    #[test]
+    fn the_last_that_stops_waiting_tells_its_lane() {
+        let mut s = Scheduler::new(1);
+        let mut waiting = [(); 3].map(|()| SchedEntry::default());
+        for (n, entry) in waiting.iter_mut().enumerate() {
+            s.wait_for_credits(n as u32, entry, 1, VL);
+        }
+        let [first, second, third] = &mut waiting;
+        assert_eq!(s.stop_waiting(1, second), None);
+        assert_eq!(s.stop_waiting(1, second), None);
+        assert_eq!(s.forget(0, first), None);
+        assert_eq!(s.forget(2, third), Some((1, VL)));
+        s.credits(1, VL);
+        assert_eq!(s.ready(), 0);
+        // Those that have got credits wait no more, whoever is left.
+        s.wait_for_credits(1, second, 1, VL);
+        s.credits(1, VL);
+        assert_eq!(s.forget(1, second), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use common::end::End;
 use common::guest::elements;
 use common::host::{Pair, LID_A, LID_B};
 use common::Dma;
+use ochre_hw::cmd::Opcode;
 use ochre_hw::cqe::CqeStatus;
 use ochre_hw::queue::QpSizes;
 use ochre_hw::verbs::{access, qp_attr, QpAttr, QpState, QpType};
@@ -93,13 +94,39 @@ fn a_qp_that_waits_for_credits_can_be_moved_to_error() {
     pair.a.modify_qp(a.qp, qp_attr::STATE, error).unwrap();
     let flushed = CqeStatus::WorkRequestFlushed.raw();
     assert_eq!(a.cq.poll().expect("it is flushed").status, flushed);
-    // Destroyed while its number still stands in the lane's queue.
-    pair.a
-        .destroy(ochre_hw::cmd::Opcode::DestroyQp, a.qp)
-        .unwrap();
+    let waited = waits(&mut pair);
+    pair.a.destroy(Opcode::DestroyQp, a.qp).unwrap();
+    pair.run_for(Duration::from_millis(5));
+    assert_eq!(waits(&mut pair), waited, "nobody waits any more");
     pair.b.hca.link_mut(1).unwrap().set_rx_lanes(u16::MAX);
     pair.run_for(Duration::from_millis(5));
     assert_eq!(a.cq.poll(), None);
+}
+
+/// PortXmitWait of A.
+fn waits(pair: &mut Pair) -> u64 {
+    pair.a.hca.link_mut(1).unwrap().counters().xmit_wait
+}
+
+#[test]
+fn the_wait_for_credits_ends_with_the_last_that_waits() {
+    let (mut pair, mut a, b) = stalled();
+    let mut other = End::new(&mut pair.a, &SIZES, LENGTH);
+    let far = End::new(&mut pair.b, &SIZES, LENGTH);
+    pair.a.start_rc(other.qp, far.qp, LID_B);
+    pair.b.start_rc(far.qp, other.qp, LID_A);
+    write(&mut pair, &mut a, &b);
+    write(&mut pair, &mut other, &far);
+    pair.run_for(Duration::from_millis(5));
+    let first = waits(&mut pair);
+    pair.a.destroy(Opcode::DestroyQp, a.qp).unwrap();
+    pair.run_for(Duration::from_millis(5));
+    let second = waits(&mut pair);
+    assert!(second > first, "one waits still");
+    pair.a.destroy(Opcode::DestroyQp, other.qp).unwrap();
+    let third = waits(&mut pair);
+    pair.run_for(Duration::from_millis(5));
+    assert_eq!(waits(&mut pair), third, "nobody waits any more");
 }
 
 #[test]
