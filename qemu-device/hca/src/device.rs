@@ -2,6 +2,7 @@
 //! The device's work: rounds over its ports, timers and QPs.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ochre_hw::cmd::port::Counter;
 use ochre_hw::doorbell;
@@ -29,6 +30,8 @@ const FIRST_QP: u32 = 0x10;
 const TURN: u32 = 16;
 /// Deadlines that one round sees to.
 const TIMERS: u32 = 64;
+/// How long what came in a pause may take to be looked at, before time-outs are.
+const LATE: Duration = Duration::from_millis(20);
 /// MADs of the firmware that wait to be sent; more are lost, as on a full VL15 buffer.
 const MADS: usize = 128;
 
@@ -43,6 +46,10 @@ pub(crate) struct Device<D, C: Cable> {
     /// There while the device is enabled.
     pub(crate) commands: Option<CommandQueue>,
     mads: VecDeque<Box<Outgoing>>,
+    /// The machine stands still, see [`Device::set_paused`].
+    paused: bool,
+    /// A pause is over, and what came in it has not all been looked at; not true after this time.
+    late: Option<Time>,
 }
 
 /// Takes a link down and forgets what a subnet manager has set.
@@ -65,6 +72,8 @@ impl<D: Dma, C: Cable> Device<D, C> {
             special: vec![SpecialQps::default(); links.len()],
             commands: None,
             mads: VecDeque::new(),
+            paused: false,
+            late: None,
             links,
             config,
         }
@@ -127,16 +136,54 @@ impl<D: Dma, C: Cable> Device<D, C> {
         }
     }
 
+    /// While the machine stands still, the device touches no memory and its QPs rest. Its links stay up,
+    /// and the agents of the firmware answer on lane 15, so that a subnet manager keeps it. What arrives on
+    /// data lanes waits in the receive buffers and returns no credits.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        if self.paused && !paused {
+            self.late = Some(self.ctx.now + LATE);
+        }
+        self.paused = paused;
+        let lanes = if paused { 1 << 15 } else { u16::MAX };
+        for link in &mut self.links {
+            link.set_rx_lanes(lanes);
+        }
+    }
+
+    /// The work of a device whose machine stands still; whether there is more.
+    fn rest(&mut self, budget: u32) -> bool {
+        let mut budget = budget;
+        self.poll_links();
+        loop {
+            self.send_mads();
+            let received = self.receive(&mut budget);
+            for link in &mut self.links {
+                link.flush();
+            }
+            if !received || budget == 0 {
+                return received;
+            }
+        }
+    }
+
     /// Works until there is nothing to do or `budget` packets are handled; whether there is more.
     pub(crate) fn run(&mut self, budget: u32) -> bool {
+        if self.paused {
+            return self.rest(budget);
+        }
         let mut budget = budget;
         self.poll_links();
         loop {
             let before = budget;
-            self.expire();
+            // Answers that came in a pause are no less in time than those that came before it.
+            if self.late.is_none() {
+                self.expire();
+            }
             self.send_mads();
             self.run_qps(&mut budget);
             let received = self.receive(&mut budget);
+            let (now, more) = (self.ctx.now, received || budget == 0);
+            self.late = self.late.filter(|&end| more && now < end);
             self.break_qps();
             self.wake_lanes();
             self.ctx.look_at_arms();
@@ -173,6 +220,10 @@ impl<D: Dma, C: Cable> Device<D, C> {
                     }
                 }
             }
+        }
+        // Software hears of it when it runs.
+        if self.paused {
+            return;
         }
         while let Some((port, event)) = self.mgmt.take_event() {
             self.ctx.event(event, port, 0);
@@ -316,6 +367,8 @@ impl<D: Dma, C: Cable> Device<D, C> {
                     mad: reply,
                 }));
             }
+            // Nobody is there to take it, and lane 15 may lose it.
+            Answer::PassToHost if self.paused => {}
             Answer::PassToHost => {
                 let (special, bytes) = (self.special[n], self.links[n].rx_bytes());
                 deliver_mad(&mut self.qps, &mut self.ctx, special, port, bytes);
@@ -391,7 +444,7 @@ impl<D: Dma, C: Cable> Device<D, C> {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let links = self.links.iter().filter_map(Port::next_deadline).min();
         let mut next = Time::earliest(links, self.mgmt.next_deadline(&self.ctx.ports));
-        if self.runs() {
+        if self.runs() && !self.paused {
             next = Time::earliest(next, self.ctx.sched.next_deadline());
             next = Time::earliest(next, self.ctx.next_held_event());
         }

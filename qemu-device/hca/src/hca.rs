@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The device as its embedder sees it.
 
+use ochre_hw::cmd::device::QueryObjectsOut;
 use ochre_hw::cmd::port::Counter;
 use ochre_link::{Cable, Port};
 
@@ -93,6 +94,19 @@ impl<D: Dma, I: Interrupts, C: Cable> Hca<D, I, C> {
             sleep &= link.arm();
         }
         sleep
+    }
+
+    /// The machine stands still, or goes on. While it stands still the device leaves its memory alone;
+    /// its links stay up, the agents of the firmware answer on lane 15, and all other packets wait in the
+    /// receive buffers without returning credits. [`Hca::poll`] when it goes on.
+    pub fn set_paused(&mut self, now: Time, paused: bool) {
+        self.device.ctx.now = now;
+        self.device.set_paused(paused);
+    }
+
+    /// How many objects of each kind there are now.
+    pub fn objects(&self) -> QueryObjectsOut {
+        self.device.query_objects()
     }
 
     fn raise(&mut self) {

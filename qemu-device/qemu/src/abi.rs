@@ -12,7 +12,7 @@ use crate::config::{self, Config, MAX_PORTS};
 use crate::device::{Core, DOORBELL_BAR_SIZE};
 
 /// Changes with the header.
-const ABI: u32 = 2;
+const ABI: u32 = 3;
 
 /// A range of guest RAM as the device's DMA sees it.
 #[repr(C)]
@@ -278,6 +278,16 @@ pub unsafe extern "C" fn ochre_core_reset(core: *const Core) {
     unsafe { get(core) }.reset();
 }
 
+/// The machine stands still, or goes on.
+///
+/// # Safety
+/// `core` is from `ochre_core_new`.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_set_paused(core: *const Core, paused: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { get(core) }.set_paused(paused);
+}
+
 /// Replaces the RAM table.
 ///
 /// # Safety
@@ -391,10 +401,21 @@ pub unsafe extern "C" fn ochre_core_faults(core: *const Core, port: u32) -> *mut
     CString::new(text).unwrap_or_default().into_raw()
 }
 
+/// How many objects of each kind there are, for `ochre_core_free_text`.
+///
+/// # Safety
+/// `core` is from `ochre_core_new`.
+#[no_mangle]
+pub unsafe extern "C" fn ochre_core_objects(core: *const Core) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    let text = unsafe { get(core) }.objects();
+    CString::new(text).unwrap_or_default().into_raw()
+}
+
 /// Frees a text.
 ///
 /// # Safety
-/// `text` is from `ochre_core_faults`, and is not used any more.
+/// `text` is from `ochre_core_faults` or `ochre_core_objects`, and is not used any more.
 #[no_mangle]
 pub unsafe extern "C" fn ochre_core_free_text(text: *mut c_char) {
     // SAFETY: the caller's promise: made by CString::into_raw, and freed once.

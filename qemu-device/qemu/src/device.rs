@@ -187,7 +187,7 @@ impl Core {
             ports.push(port);
         }
 
-        let hca = Hca::new(
+        let mut hca = Hca::new(
             ochre_hca::Config {
                 node_guid: Guid(config.node_guid),
                 vectors: config.vectors,
@@ -198,6 +198,8 @@ impl Core {
             Vectors::default(),
             ports,
         );
+        // The machine may not run yet.
+        hca.set_paused(now(), true);
         let core = Core {
             host,
             state: Mutex::new(State {
@@ -394,6 +396,23 @@ impl Core {
         // An interrupt of before the reset must not come after it.
         state.hca.interrupts_mut().0 = 0;
         self.release(state, true);
+    }
+
+    /// The machine stands still, or goes on.
+    pub fn set_paused(&self, paused: bool) {
+        let mut state = self.lock();
+        state.hca.set_paused(now(), paused);
+        self.release(state, true);
+    }
+
+    /// How many objects of each kind there are now, as text.
+    pub fn objects(&self) -> String {
+        let state = self.lock();
+        let o = state.hca.objects();
+        format!(
+            "eqs={} cqs={} pds={} mrs={} qps={} ahs={} mcast={}",
+            o.eqs, o.cqs, o.pds, o.mrs, o.qps, o.ahs, o.mcast_attachments
+        )
     }
 
     /// Replaces the table of guest RAM.

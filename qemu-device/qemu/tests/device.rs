@@ -15,7 +15,7 @@ use std::io::Read;
 use common::hca::Hca;
 use common::machine::{refused, Folder, Machine};
 use ochre_hw::cmd::device::QueryDeviceOut;
-use ochre_hw::cmd::{Opcode, Status, SLOT_EVENT};
+use ochre_hw::cmd::{NumberOut, Opcode, Status, SLOT_EVENT};
 use ochre_hw::eqe::EventType;
 use ochre_hw::{pci, regs};
 use serde_json::json;
@@ -110,6 +110,26 @@ fn commands_run_and_interrupt() {
         assert_eq!(event.event, EventType::CommandDone.raw());
         assert!(hca.event(m).is_none());
     }
+    machine.quit();
+}
+
+#[test]
+fn its_objects_are_counted_until_a_reset() {
+    let (mut machine, mut hca) = start("");
+    let m = &mut machine;
+    let none = "eqs=0 cqs=0 pds=0 mrs=0 qps=0 ahs=0 mcast=0";
+    assert_eq!(m.qom_get("hca", "objects"), none);
+    hca.enable(m);
+    hca.make_events(m, 0);
+    for _ in 0..3 {
+        hca.run::<{ NumberOut::SIZE }>(m, Opcode::AllocPd, &[]);
+    }
+    assert_eq!(
+        m.qom_get("hca", "objects"),
+        "eqs=1 cqs=0 pds=3 mrs=0 qps=0 ahs=0 mcast=0"
+    );
+    hca.flr(m);
+    assert_eq!(m.qom_get("hca", "objects"), none);
     machine.quit();
 }
 

@@ -119,6 +119,32 @@ fn atomics_give_the_value_before() {
 }
 
 #[test]
+fn a_machine_that_stands_still_keeps_its_peer_waiting() {
+    const LEN: u32 = 300_000;
+    let folder = Folder::new();
+    let (mut a, mut b) = connected(&folder.path("link"), "", "");
+    let bytes = pattern(LEN as usize, 11);
+    a.machine.write(DATA, &bytes);
+    b.machine.zero(DATA, LEN as usize);
+    b.machine.qmp("stop", json!({})).unwrap();
+    let waits = a.counters().xmit_wait;
+    a.post(SendOpcode::Write, &b.remote(DATA), DATA, LEN, &[]);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(a.counters().xmit_wait > waits, "the sender has no credits");
+    assert!(a.poll().is_none());
+    assert_eq!(
+        b.machine.read(DATA, LEN as usize),
+        vec![0; LEN as usize],
+        "memory is left alone"
+    );
+    b.machine.qmp("cont", json!({})).unwrap();
+    a.done();
+    assert_eq!(b.machine.read(DATA, LEN as usize), bytes);
+    a.machine.quit();
+    b.machine.quit();
+}
+
+#[test]
 fn both_directions_at_once() {
     const LEN: u32 = 100_000;
     const TURNS: u32 = 200;

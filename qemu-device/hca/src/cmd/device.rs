@@ -55,7 +55,7 @@ impl<D: Dma, C: Cable> Device<D, C> {
         }
     }
 
-    pub(super) fn query_objects(&self) -> QueryObjectsOut {
+    pub(crate) fn query_objects(&self) -> QueryObjectsOut {
         QueryObjectsOut {
             eqs: self.ctx.eqs.len(),
             cqs: self.ctx.cqs.len(),

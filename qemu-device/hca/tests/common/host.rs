@@ -105,6 +105,11 @@ impl Host {
         self.hca.reg_write(self.now, offset, 4, value.into());
     }
 
+    /// The machine stands still, or goes on.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.hca.set_paused(self.now, paused);
+    }
+
     /// Brings the device up to where commands run, and makes the async event queue.
     pub fn enable(&mut self) {
         assert_eq!(self.reg(regs::MAGIC), regs::MAGIC_VALUE);
@@ -307,6 +312,11 @@ impl Host {
 
     /// Takes an RC QP from RESET to RTS, to its peer at `dlid`.
     pub fn start_rc(&mut self, qp: u32, peer: u32, dlid: u16) {
+        self.start_rc_retrying(qp, peer, dlid, 7);
+    }
+
+    /// The same with this many retries.
+    pub fn start_rc_retrying(&mut self, qp: u32, peer: u32, dlid: u16, retry_count: u8) {
         let attr = QpAttr {
             port: 1,
             access: access::QP,
@@ -315,7 +325,7 @@ impl Host {
             rq_psn: 0xff_fff0,
             sq_psn: 0xff_fff0,
             timeout: 14,
-            retry_count: 7,
+            retry_count,
             rnr_retry: 7,
             min_rnr_timer: 12,
             max_rd_atomic: 4,

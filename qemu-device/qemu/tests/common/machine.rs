@@ -287,6 +287,13 @@ impl Machine {
         .expect("qom-set failed");
     }
 
+    /// Reads a property of a device that lives.
+    pub fn qom_get(&mut self, id: &str, property: &str) -> Value {
+        let path = format!("/machine/peripheral/{id}");
+        self.qmp("qom-get", json!({ "path": path, "property": property }))
+            .expect("qom-get failed")
+    }
+
     /// Ends QEMU as a crash would.
     pub fn kill(mut self) {
         self.child.kill().expect("cannot kill QEMU");

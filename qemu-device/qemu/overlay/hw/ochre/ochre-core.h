@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OCHRE_CORE_ABI 2
+#define OCHRE_CORE_ABI 3
 #define OCHRE_MAX_PORTS 2
 
 /* The device: firmware, ports, links. Opaque to C. */
@@ -92,6 +92,12 @@ void ochre_core_stop(OchreCore *core);
 /* Everything is gone but the configuration and the links' sockets. */
 void ochre_core_reset(OchreCore *core);
 
+/*
+ * The machine stands still, or goes on. While it stands still the core leaves guest memory alone and raises no
+ * interrupt; the links stay up, and the firmware answers subnet management. It stands still until told otherwise.
+ */
+void ochre_core_set_paused(OchreCore *core, bool paused);
+
 /* The RAM table. When this returns, no thread uses the former one. */
 void ochre_core_set_ram(OchreCore *core, const OchreRam *ram, size_t count);
 
@@ -112,6 +118,8 @@ bool ochre_core_plugged(const OchreCore *core, uint32_t port);
 bool ochre_core_set_faults(OchreCore *core, uint32_t port, const char *rules, char *error, size_t error_size);
 /* The rules, and how often each has acted. To be freed by ochre_core_free_text. */
 char *ochre_core_faults(const OchreCore *core, uint32_t port);
+/* How many objects of each kind the guest has made and not destroyed. To be freed by ochre_core_free_text. */
+char *ochre_core_objects(const OchreCore *core);
 void ochre_core_free_text(char *text);
 
 /* Whether packets go to the capture file, if there is one. */

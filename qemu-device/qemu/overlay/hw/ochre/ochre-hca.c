@@ -21,6 +21,7 @@
 #include "hw/qdev-properties.h"
 #include "migration/vmstate.h"
 #include "qom/object.h"
+#include "system/runstate.h"
 #include "system/system.h"
 #include "ochre-core.h"
 #include "ochre-ram.h"
@@ -41,6 +42,7 @@ struct OchreHca {
     OchreCore *core;
     QemuThread service;
     Notifier exit_notifier;
+    VMChangeStateEntry *vm_state;
 
     OchreRamMap ram;
 
@@ -171,6 +173,14 @@ static void ochre_write_config(PCIDevice *pdev, uint32_t addr, uint32_t val,
     pcie_cap_flr_write_config(pdev, addr, val, len);
 }
 
+/* The machine stops or goes on, as by the monitor. Its processors stand still when this is called. */
+static void ochre_vm_state(void *opaque, bool running, RunState state)
+{
+    OchreHca *s = opaque;
+
+    ochre_core_set_paused(s->core, !running);
+}
+
 /* QEMU ends without unplugging its devices. */
 static void ochre_at_exit(Notifier *notifier, void *data)
 {
@@ -274,6 +284,9 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
     name = g_strdup_printf("ochre/%s", pdev->qdev.id ? pdev->qdev.id : "hca");
     qemu_thread_create(&s->service, name, ochre_service, s,
                        QEMU_THREAD_JOINABLE);
+    ochre_core_set_paused(s->core, !runstate_is_running());
+    s->vm_state = qdev_add_vm_change_state_handler(DEVICE(pdev), ochre_vm_state,
+                                                   s);
     s->exit_notifier.notify = ochre_at_exit;
     qemu_add_exit_notifier(&s->exit_notifier);
 }
@@ -283,6 +296,7 @@ static void ochre_exit(PCIDevice *pdev)
     OchreHca *s = OCHRE_HCA(pdev);
 
     qemu_remove_exit_notifier(&s->exit_notifier);
+    qemu_del_vm_change_state_handler(s->vm_state);
     /* The service thread may be waiting for the BQL, to raise an interrupt. */
     ochre_core_stop(s->core);
     bql_unlock();
@@ -449,6 +463,21 @@ static void ochre_set_capturing(Object *obj, bool value, Error **errp)
     }
 }
 
+/* objects: what the guest has made and not destroyed. */
+static char *ochre_get_objects(Object *obj, Error **errp)
+{
+    OchreHca *s = OCHRE_HCA(obj);
+    char *text, *copy;
+
+    if (!s->core) {
+        return g_strdup("");
+    }
+    text = ochre_core_objects(s->core);
+    copy = g_strdup(text);
+    ochre_core_free_text(text);
+    return copy;
+}
+
 static void ochre_instance_init(Object *obj)
 {
     OchreHca *s = OCHRE_HCA(obj);
@@ -526,6 +555,9 @@ static void ochre_class_init(ObjectClass *klass, void *data)
                                    ochre_set_capturing);
     object_class_property_set_description(klass, "capturing",
         "whether packets go to the capture file; may be set at any time");
+    object_class_property_add_str(klass, "objects", ochre_get_objects, NULL);
+    object_class_property_set_description(klass, "objects",
+        "how many objects of each kind the guest has in the device; read only");
 }
 
 static const TypeInfo ochre_info = {
