@@ -46,7 +46,7 @@ qemu_build() {
 
 workspace_inputs() {
 	cargo_inputs
-	hash_files "$top/qemu-device" "$top/drivers/rdma-core" "$top/scripts/lab" "$top/tests/capture" "$top/tests/hostile"
+	hash_files "$top/qemu-device" "$top/drivers/rdma-core" "$top/scripts/lab" "$top/tests/capture" "$top/tests/hostile" "$top/tests/vm/traffic"
 	cat "$stamps/headers" 2>/dev/null || true
 }
 
