@@ -168,6 +168,9 @@ enum Action {
     Test {
         #[command(flatten)]
         boot: Boot,
+        /// How often tests of the life cycle do what they do [default: a few times]
+        #[arg(long, value_name = "N", env = "OCHRE_ROUNDS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rounds: Option<u32>,
         /// Only tests whose name contains one of these
         names: Vec<String>,
     },
@@ -240,9 +243,13 @@ fn run(action: Action) -> Result<i32> {
             bench::run(options, &wish)
         }
         Action::Count { record } => bench::count::run(record),
-        Action::Test { boot, names } => {
+        Action::Test {
+            boot,
+            rounds,
+            names,
+        } => {
             let options = boot.options(2, "test")?;
-            suite::run(options, &names)
+            suite::run(options, &names, rounds)
         }
         Action::Probe { qemu, kernel } => {
             let qemu = paths::qemu(qemu.as_deref())?;

@@ -12,6 +12,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use crate::control::{link_path, Answer, Ask, VARIABLE};
+use crate::dmesg;
 use crate::paths;
 use crate::proto::{write_frame, Bytes, Command, Exit, Reader, Record, Size, Stream};
 use crate::shell::{self, Remote};
@@ -79,6 +80,9 @@ pub enum Action {
     Dmesg {
         /// The VM
         vm: String,
+        /// Only what tells of a fault in the kernel; the exit code is 1 if there is any
+        #[arg(long)]
+        faults: bool,
     },
     /// List the VMs of a running lab
     List,
@@ -136,24 +140,34 @@ pub fn run(action: Action) -> Result<i32> {
         Action::Prepare { vm } => Ask::Prepare { vm },
         Action::Unplug { vm } => Ask::Unplug { vm },
         Action::Plug { vm } => Ask::Plug { vm },
-        Action::Dmesg { vm } => Ask::Dmesg { vm, since: 0 },
+        Action::Dmesg { vm, faults } => return log(vm, faults),
         Action::List => Ask::List,
     };
-    let log = matches!(ask, Ask::Dmesg { .. });
     let value = ask_once(&ask)?;
-    if log {
-        for record in serde_json::from_value::<Vec<Record>>(value)? {
-            println!(
-                "[{:5}.{:06}] {}",
-                record.usec / 1_000_000,
-                record.usec % 1_000_000,
-                record.text
-            );
-        }
-    } else if value != Value::Null && value != Value::Object(serde_json::Map::new()) {
+    if value != Value::Null && value != Value::Object(serde_json::Map::new()) {
         println!("{value}");
     }
     Ok(0)
+}
+
+/// Prints the kernel log, or only the faults in it; returns the exit code.
+fn log(vm: String, faults: bool) -> Result<i32> {
+    let value = ask_once(&Ask::Dmesg { vm, since: 0 })?;
+    let records = serde_json::from_value::<Vec<Record>>(value)?;
+    let shown: Vec<&Record> = if faults {
+        dmesg::splats(&records)
+    } else {
+        records.iter().collect()
+    };
+    for record in &shown {
+        println!(
+            "[{:5}.{:06}] {}",
+            record.usec / 1_000_000,
+            record.usec % 1_000_000,
+            record.text
+        );
+    }
+    Ok(i32::from(faults && !shown.is_empty()))
 }
 
 fn ask_once(ask: &Ask) -> Result<Value> {

@@ -92,7 +92,7 @@ pub enum Ask {
         /// Number of the first record.
         since: usize,
     },
-    /// Names and states of the VMs.
+    /// Names and states of the VMs, and process numbers of their QEMUs.
     List,
 }
 
@@ -229,7 +229,7 @@ impl Open {
                 let vms: Vec<_> = lab
                     .vms
                     .iter()
-                    .map(|vm| json!({"name": vm.name(), "alive": vm.alive()}))
+                    .map(|vm| json!({"name": vm.name(), "alive": vm.alive(), "pid": vm.pid()}))
                     .collect();
                 Ok(Value::from(vms))
             }

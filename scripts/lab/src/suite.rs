@@ -3,7 +3,9 @@
 //!
 //! A test is a shell script. A line `# lab: pair` in it asks for the lab of two VMs that form a subnet,
 //! which all such tests share; `# lab: none` says that the test needs none, or boots its own. A line
-//! `# limit: N` changes the time limit, in seconds. Exit code 0 is a pass, 4 a skip, with the reason in
+//! `# limit: N` changes the time limit, in seconds. A line `# rounds: N of S s` says that the test does
+//! something in rounds: so many where nobody asks for another number, each of which may add so many
+//! seconds to the limit; the script finds the number in `OCHRE_ROUNDS`. Exit code 0 is a pass, 4 a skip, with the reason in
 //! the last line of output. After each test the kernels' logs are searched for faults, and a VM
 //! that died or showed one is replaced by a fresh lab, so that one test cannot spoil the next.
 
@@ -40,6 +42,31 @@ struct Test {
     name: String,
     pair: bool,
     limit: Duration,
+    rounds: Option<Rounds>,
+}
+
+/// What a test does again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rounds {
+    /// How often, unless another number is asked for.
+    count: u32,
+    /// Time limit of each.
+    limit: Duration,
+}
+
+impl Rounds {
+    fn parse(name: &str, text: &str) -> Result<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if let [count, "of", seconds, "s"] = words[..] {
+            if let (Ok(count @ 1..), Ok(seconds)) = (count.parse(), seconds.parse()) {
+                return Ok(Self {
+                    count,
+                    limit: Duration::from_secs(seconds),
+                });
+            }
+        }
+        bail!("{name}: '# rounds: {text}' is not understood; it can be '3 of 20 s'")
+    }
 }
 
 impl Test {
@@ -74,12 +101,29 @@ impl Test {
             })?),
             None => LIMIT,
         };
+        let rounds = value("rounds")
+            .map(|text| Rounds::parse(name, text))
+            .transpose()?;
         Ok(Self {
             path: path.to_owned(),
             name: name.to_owned(),
             pair,
             limit,
+            rounds,
         })
+    }
+
+    /// Sets how many rounds are done, if it does any.
+    fn set_rounds(&mut self, count: u32) {
+        if let Some(rounds) = &mut self.rounds {
+            rounds.count = count;
+        }
+    }
+
+    /// Its time limit, with that of its rounds.
+    fn whole_limit(&self) -> Duration {
+        let rounds = self.rounds.map(|rounds| rounds.limit * rounds.count);
+        self.limit + rounds.unwrap_or_default()
     }
 }
 
@@ -90,7 +134,7 @@ fn tests(names: &[String]) -> Result<Vec<Test>> {
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.ends_with(".sh") && name != "lib.sh"
+            name.ends_with(".sh") && !name.starts_with("lib")
         })
         .collect();
     scripts.sort();
@@ -109,12 +153,16 @@ fn tests(names: &[String]) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Runs the tests whose names contain one of `names`, or all. Returns the exit code.
+/// Runs the tests whose names contain one of `names`, or all, in `rounds` rounds where they do rounds.
+/// Returns the exit code.
 ///
 /// # Errors
 /// When there are no tests, or the results cannot be written.
-pub fn run(options: Options, names: &[String]) -> Result<i32> {
-    let tests = tests(names)?;
+pub fn run(options: Options, names: &[String], rounds: Option<u32>) -> Result<i32> {
+    let mut tests = tests(names)?;
+    if let Some(rounds) = rounds {
+        tests.iter_mut().for_each(|test| test.set_rounds(rounds));
+    }
     let mut ktap = Ktap::new(io::stdout(), tests.len())?;
     let mut lab: Option<Open> = None;
     for test in &tests {
@@ -231,6 +279,9 @@ fn script(
     if let Kind::Ochre { module, .. } = &options.device {
         command.env("OCHRE_MODULE", module);
     }
+    if let Some(rounds) = test.rounds {
+        command.env("OCHRE_ROUNDS", rounds.count.to_string());
+    }
     if let Some(open) = open {
         command.env(VARIABLE, open.socket());
     }
@@ -254,7 +305,8 @@ fn script(
             }
         });
     }
-    let end = Instant::now() + test.limit;
+    let limit = test.whole_limit();
+    let end = Instant::now() + limit;
     let mut last = String::new();
     let mut bad = None;
     let (mut plan, mut results) = (None, 0);
@@ -280,7 +332,7 @@ fn script(
                 let _ = child.wait();
                 return Ok(Outcome::Failed(format!(
                     "not finished within {} s; its last line was: {last}",
-                    test.limit.as_secs()
+                    limit.as_secs()
                 )));
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -320,5 +372,20 @@ mod tests {
             .to_string()
             .contains("'pair' or 'none'"));
         assert!(parse("# lab: none\n# limit: soon\n").is_err());
+    }
+
+    #[test]
+    fn rounds_take_their_time() {
+        let parse = |text: &str| Test::parse("x.sh".as_ref(), "x", text);
+        let mut test = parse("# lab: pair\n# limit: 30\n# rounds: 3 of 20 s\n").unwrap();
+        assert_eq!(test.whole_limit(), Duration::from_secs(90));
+        test.set_rounds(100);
+        assert_eq!(test.whole_limit(), Duration::from_secs(2030));
+        let mut plain = parse("# lab: pair\n# limit: 30\n").unwrap();
+        plain.set_rounds(100);
+        assert_eq!(plain.whole_limit(), Duration::from_secs(30));
+        for bad in ["3", "0 of 20 s", "3 of 20", "many of 20 s"] {
+            assert!(parse(&format!("# lab: pair\n# rounds: {bad}\n")).is_err());
+        }
     }
 }

@@ -44,6 +44,7 @@ struct State {
     programs: HashMap<u64, Sender<Event>>,
     records: Vec<Record>,
     events: Vec<(String, Value)>,
+    qemu_pid: Option<i32>,
     qemu_end: Option<String>,
     closing: bool,
 }
@@ -237,6 +238,7 @@ impl Vm {
                 programs: HashMap::new(),
                 records: Vec::new(),
                 events: Vec::new(),
+                qemu_pid: None,
                 qemu_end: None,
                 closing: false,
             }),
@@ -301,6 +303,11 @@ impl Vm {
     /// The process group of the VM's processes on the host.
     pub fn group(&self) -> i32 {
         self.group
+    }
+
+    /// Process number of its QEMU, once that runs.
+    pub fn pid(&self) -> Option<i32> {
+        lock(&self.shared.state).qemu_pid
     }
 
     /// How often the guest has come up.

@@ -67,8 +67,10 @@ pub(super) fn follow_guard(vm: &Shared, listener: &UnixListener) {
     };
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { break };
-        if !line.starts_with("pid ") {
-            lock(&vm.state).qemu_end = Some(line);
+        let mut state = lock(&vm.state);
+        match line.strip_prefix("pid ") {
+            Some(pid) => state.qemu_pid = pid.parse().ok(),
+            None => state.qemu_end = Some(line),
         }
     }
     let closing = {
