@@ -48,9 +48,9 @@ count: ## hold the engine's instructions for a message to their record; RECORD=1
 	@$(LAB) count $(if $(RECORD),--record)
 
 .PHONY: test
-test: ## all tests: unit, simulation, device without a guest, VMs
+test: ## all tests: unit, simulation, device without a guest, VMs; ROUNDS=n of each way of the life cycle
 	@OCHRE_QUIET=1 scripts/setup.sh
-	@scripts/test.sh
+	@$(if $(ROUNDS),OCHRE_ROUNDS=$(ROUNDS)) scripts/test.sh
 
 .PHONY: test-unit
 test-unit: ## the tests that need no VM
@@ -58,9 +58,9 @@ test-unit: ## the tests that need no VM
 	@scripts/test.sh unit
 
 .PHONY: soak
-soak: ## simulation and fuzzing with new seeds for SOAK=minutes (10); SEED=n from that seed on
-	@OCHRE_QUIET=1 scripts/setup.sh root headers
-	@scripts/soak.sh $(or $(SOAK),10)
+soak: ## simulation and fuzzing with new seeds for SOAK=minutes (10), SEED=n from that seed on; then ROUNDS=n (100, 0 for none) of each way of the life cycle
+	@OCHRE_QUIET=1 scripts/setup.sh
+	@scripts/soak.sh $(or $(SOAK),10) $(or $(ROUNDS),100)
 
 .PHONY: check
 check: ## formatting, lints and the layout of the sources

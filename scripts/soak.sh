@@ -1,17 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Let the simulation and the fuzz targets go on with new seeds for a time.
+# Let the simulation and the fuzz targets go on with new seeds for a time, then go through the life cycle many times.
 #
-#   scripts/soak.sh [MINUTES]
+#   scripts/soak.sh [MINUTES [ROUNDS]]
 #
 # Half of the time is the simulation's, half the fuzz targets'. SEED is the first seed of both; without it
-# the clock gives one, so that each soak tries something new. Ends at the first part that fails.
+# the clock gives one, so that each soak tries something new. Each way of the life cycle has ROUNDS rounds after that
+# (100; none with 0), and a machine stands still for a minute. Ends at the first part that fails.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+cache=${OCHRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ochre}
 enter=$top/scripts/enter.sh
 minutes=${1:-10}
+rounds=${2:-100}
 if ! [[ $minutes =~ ^[0-9]+$ ]] || [ "$minutes" -eq 0 ]; then
 	echo "soak: \"$minutes\" is no number of minutes; for an hour: make soak SOAK=60" >&2
+	exit 2
+fi
+if ! [[ $rounds =~ ^[0-9]+$ ]]; then
+	echo "soak: ROUNDS is \"$rounds\", expected a number" >&2
 	exit 2
 fi
 seed=${SEED:-$(date +%s)}
@@ -39,4 +46,9 @@ if [ "$targets" -eq 0 ]; then
 	exit 1
 fi
 echo "== fuzz: $targets targets, $((half / targets)) s each, seed $seed"
-"$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- --seconds $((half / targets)) --seed "$seed" --progress
+"$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- --seconds $((half / targets)) --seed "$seed" --progress || exit 1
+
+[ "$rounds" -gt 0 ] || exit 0
+echo "== life cycle: $rounds rounds of each way"
+"$enter" env OCHRE_PAUSE=60 "$cache/target/release/ochre-lab" test --rounds "$rounds" \
+	bind cable hotplug kill module pause peer reboot rescan reset

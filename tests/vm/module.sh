@@ -1,21 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The module goes and comes, idle and while a program holds a context.
+# The module goes and comes: in traffic, and while a program holds a context.
 # lab: pair
-# limit: 180
-# shellcheck source=tests/vm/lib.sh
-. "$(dirname "$0")/lib.sh"
+# limit: 240
+# rounds: 3 of 60 s
+# shellcheck source=tests/vm/lib-life.sh
+. "$(dirname "$0")/lib-life.sh"
 
 reload() {
-	vm b "rmmod ochre && insmod '$OCHRE_MODULE'"
+	vm b "rmmod ochre" && holds b "$nothing" && vm b "insmod '$OCHRE_MODULE'"
 }
 
-plan 9
+round() {
+	start flow 18601 && reload && ended b flow DeviceGone && ended a flow RetriesExceeded
+}
+
+plan 6
 check "the subnet is up" active b
-for round in 1 2 3; do
-	check "round $round: rmmod and insmod" reload
-done
-check "the port becomes active again" active b
+check "rmmod and insmod in traffic" rounds "a b" round
 check "traffic" traffic
 check "a program holds a context" holder b
 check "rmmod and insmod under it" reload
