@@ -2,7 +2,7 @@
 //! What an engine may touch besides its QP: memory, completions, events, port attributes, counters,
 //! time and the scheduler.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ochre_hw::cmd::port::{Counter, COUNTER_SLOTS};
@@ -45,8 +45,45 @@ pub(crate) struct Violation {
     pub(crate) packet: KeyViolation,
 }
 
-/// How long a completion event waits where its event queue has no room, before it is tried again.
+/// How long an event waits where its event queue has no room, before it is tried again.
 const EVENT_RETRY: Duration = Duration::from_micros(200);
+
+/// Events of QPs and CQs that wait for room in the async event queue, in order, each once.
+#[derive(Debug, Default)]
+struct Waiting {
+    queue: VecDeque<(EventType, u32)>,
+    known: BTreeSet<(EventType, u32)>,
+    /// When it is tried again.
+    retry: Option<Time>,
+}
+
+impl Waiting {
+    fn push(&mut self, event: EventType, number: u32) {
+        if self.known.insert((event, number)) {
+            self.queue.push_back((event, number));
+        }
+    }
+
+    fn first(&self) -> Option<(EventType, u32)> {
+        self.queue.front().copied()
+    }
+
+    fn pop(&mut self) {
+        if let Some(first) = self.queue.pop_front() {
+            self.known.remove(&first);
+        }
+    }
+
+    /// Takes the events of an object out, of those that `is_its` says are of its kind.
+    fn forget(&mut self, is_its: impl Fn(EventType) -> bool, number: u32) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let stays = |&(event, of): &(EventType, u32)| of != number || !is_its(event);
+        self.queue.retain(stays);
+        self.known.retain(stays);
+    }
+}
 
 /// Everything of the device but QPs and links.
 #[derive(Debug)]
@@ -85,6 +122,7 @@ pub struct Ctx<D> {
     pub(crate) cqs_noted: Vec<u32>,
     pub(crate) cqs_broken: Vec<u32>,
     pub(crate) cqs_held: BTreeSet<(Time, u32)>,
+    waiting: Waiting,
     pub(crate) eqs_noted: Vec<u32>,
     pub(crate) counters: Vec<[u64; COUNTER_SLOTS]>,
 }
@@ -110,6 +148,7 @@ impl<D: Dma> Ctx<D> {
             cqs_noted: Vec::new(),
             cqs_broken: Vec::new(),
             cqs_held: BTreeSet::new(),
+            waiting: Waiting::default(),
             eqs_noted: Vec::new(),
             counters: vec![[0; COUNTER_SLOTS]; ports.len()],
             ports,
@@ -133,6 +172,7 @@ impl<D: Dma> Ctx<D> {
         self.cqs_noted.clear();
         self.cqs_broken.clear();
         self.cqs_held.clear();
+        self.waiting = Waiting::default();
         self.eqs_noted.clear();
         self.counters.fill([0; COUNTER_SLOTS]);
         self.ports = ports;
@@ -155,6 +195,7 @@ impl<D: Dma> Ctx<D> {
 
     /// Takes a CQ out, and what is noted of it.
     pub(crate) fn forget_cq(&mut self, cq: u32) {
+        self.waiting.forget(|event| event == EventType::CqError, cq);
         if let Some(queue) = self.cqs.remove(cq) {
             if let Some(time) = queue.held_until() {
                 self.cqs_held.remove(&(time, cq));
@@ -162,9 +203,15 @@ impl<D: Dma> Ctx<D> {
         }
     }
 
-    /// When the first held completion event is due.
+    /// Forgets what is noted of a QP that is being destroyed.
+    pub(crate) fn forget_qp(&mut self, qp: u32) {
+        self.waiting.forget(|event| event != EventType::CqError, qp);
+    }
+
+    /// When the first held event is due.
     pub(crate) fn next_held_event(&self) -> Option<Time> {
-        self.cqs_held.first().map(|&(time, _)| time)
+        let completion = self.cqs_held.first().map(|&(time, _)| time);
+        Time::earliest(completion, self.waiting.retry)
     }
 
     /// The port with this number, from 1.
@@ -250,8 +297,37 @@ impl<D: Dma> Ctx<D> {
     }
 
     /// Writes an event to the async event queue. `port` is 0 where the event is not a port's.
+    ///
+    /// Events of QPs and CQs wait where there is no room: a program can have thousands of QPs, which
+    /// all fail at once, and that must not stop the device for the others.
     pub fn event(&mut self, event: EventType, port: u8, number: u32) {
-        self.post_event(ASYNC_EQ, event, port, number);
+        if port != 0 || event == EventType::CommandDone {
+            return self.post_event(ASYNC_EQ, event, port, number);
+        }
+        self.waiting.push(event, number);
+        self.write_waiting();
+    }
+
+    /// Writes the events of QPs and CQs that wait, as far as there is room.
+    fn write_waiting(&mut self) {
+        self.waiting.retry = None;
+        while let Some((event, number)) = self.waiting.first() {
+            let room = match self.eqs.get_mut(ASYNC_EQ) {
+                Some(queue) if self.fatal.is_none() => queue.has_room(&self.dma),
+                _ => Ok(true),
+            };
+            match room {
+                Ok(true) => {
+                    self.waiting.pop();
+                    self.post_event(ASYNC_EQ, event, 0, number);
+                }
+                Ok(false) => {
+                    self.waiting.retry = Some(self.now + EVENT_RETRY);
+                    return;
+                }
+                Err(reason) => return self.stop(reason),
+            }
+        }
     }
 
     fn post_event(&mut self, eq: u32, event: EventType, port: u8, number: u32) {
@@ -284,6 +360,9 @@ impl<D: Dma> Ctx<D> {
 
     /// Looks at the arm words of all queues that were written to, once for the whole burst.
     pub(crate) fn look_at_arms(&mut self) {
+        if self.waiting.retry.is_some_and(|time| time <= self.now) {
+            self.write_waiting();
+        }
         while let Some(&(time, cq)) = self.cqs_held.first() {
             if time > self.now {
                 break;
@@ -306,7 +385,7 @@ impl<D: Dma> Ctx<D> {
                 Ok(ArmCheck::Quiet) => {}
                 Ok(ArmCheck::Event(arm)) => {
                     let room = match self.eqs.get_mut(eq) {
-                        Some(events) => events.has_room_for_completion(&self.dma),
+                        Some(events) => events.has_room(&self.dma),
                         None => Ok(true),
                     };
                     match room {

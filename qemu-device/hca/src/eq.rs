@@ -70,9 +70,9 @@ impl Eq {
         Ok(())
     }
 
-    /// Whether there is room for a completion event. A quarter of the queue is kept for the others,
-    /// which cannot wait.
-    pub fn has_room_for_completion<D: Dma>(&mut self, dma: &D) -> Result<bool, FatalReason> {
+    /// Whether there is room for an event that can wait. A quarter of the queue is kept for the others:
+    /// those of ports and commands.
+    pub fn has_room<D: Dma>(&mut self, dma: &D) -> Result<bool, FatalReason> {
         let most = (1u32 << self.log_entries) - (1u32 << self.log_entries) / 4;
         if self.producer.wrapping_sub(self.consumer) >= most {
             self.consumer = self.load_consumer(dma)?;

@@ -279,3 +279,56 @@ fn ports_tell_of_themselves() {
     assert_eq!(pair.a.events(), [(EventType::PortError, 1, 0)]);
     assert_ne!(pair.a.query_port().state, 4);
 }
+
+#[test]
+fn events_of_many_qps_wait_for_room() {
+    const QPS: usize = 300;
+    let mut pair = Pair::active();
+    let h = &mut pair.a;
+    let pd = h.alloc_pd();
+    let (cqn, _) = h.create_cq(0, 1);
+    let mut qps: Vec<_> = (0..QPS)
+        .map(|_| {
+            let (qp, guest) = h.create_qp(QpType::Ud, pd, [cqn, cqn], &SIZES);
+            h.start_datagram(qp, QpType::Ud, QKEY);
+            (qp, guest)
+        })
+        .collect();
+    let ah = h.create_ah(
+        pd,
+        AddressVector {
+            dlid: LID_A,
+            port: 1,
+            ..AddressVector::default()
+        },
+    );
+    assert_eq!(h.events(), []);
+    // The queue of asynchronous events has 256 entries. One completion too many breaks the CQ, and
+    // all of its QPs.
+    let (first, guest) = &mut qps[0];
+    for _ in 0..3 {
+        let wqe = SendWqe {
+            opcode: SendOpcode::Send.raw(),
+            flags: SEND_SIGNALED,
+            remote: 0xabcdef << 32 | u64::from(ah),
+            ..SendWqe::default()
+        };
+        guest.post_send(&wqe, &[]);
+    }
+    h.ring(*first, guest);
+    assert_eq!(h.reg(regs::STATUS), regs::STATUS_READY);
+    // Commands have room of their own, and a QP that goes takes its events along.
+    let gone = qps.pop().unwrap().0;
+    h.destroy(Opcode::DestroyQp, gone).unwrap();
+    let mut events = h.events();
+    assert_eq!(events.len(), 192);
+    for _ in 0..2 {
+        pair.run_for(Duration::from_millis(1));
+        events.extend(pair.a.events());
+    }
+    let fatal = |&(qp, _): &(u32, GuestQp)| (EventType::QpFatal, 0, qp);
+    let all: Vec<_> = core::iter::once((EventType::CqError, 0, cqn))
+        .chain(qps.iter().map(fatal))
+        .collect();
+    assert_eq!(events, all);
+}

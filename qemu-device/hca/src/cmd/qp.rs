@@ -210,6 +210,7 @@ impl<D: Dma, C: Cable> Device<D, C> {
     pub(super) fn destroy_qp(&mut self, number: u32) -> Result<(), CmdError> {
         let mut qp = self.qps.remove(number).ok_or(CmdError::no_object(0))?;
         self.ctx.groups.detach_all(number);
+        self.ctx.forget_qp(number);
         let lane = self.ctx.sched.forget(number, &mut qp.sched);
         self.nobody_waits(lane);
         if let Some(slot) = self.special_slot(qp.kind, qp.port) {
