@@ -174,7 +174,6 @@ impl<D: Dma, C: Cable> Device<D, C> {
         let mut budget = budget;
         self.poll_links();
         loop {
-            let before = budget;
             // Answers that came in a pause are no less in time than those that came before it.
             if self.late.is_none() {
                 self.expire();
@@ -193,7 +192,8 @@ impl<D: Dma, C: Cable> Device<D, C> {
             if budget == 0 {
                 return true;
             }
-            if before == budget && !received && self.ctx.sched.ready() == 0 {
+            // What came of this turn is done: what else is due has its time, or makes a QP ready.
+            if !received && self.ctx.sched.ready() == 0 {
                 return false;
             }
         }
