@@ -65,6 +65,9 @@ pub(super) fn run() -> io::Result<()> {
         let options = format!("lowerdir={folder},upperdir={upper},workdir={work}");
         attach("overlay", folder, &options);
     }
+    if let Some(modules) = kernel_argument("virtme_link_mods") {
+        link_modules(&modules);
+    }
     for (target, link) in [
         ("/proc/self/fd", "/dev/fd"),
         ("/proc/self/fd/0", "/dev/stdin"),
@@ -127,6 +130,23 @@ fn attach(kind: &str, place: &str, options: &str) {
         Ok(()) | Err(Errno::EBUSY) => {}
         Err(errno) => eprintln!("ochre-agent: cannot mount {kind} on {place}: {errno}"),
     }
+}
+
+/// The modules of a kernel that was built in a tree of its own are in that tree: virtme-ng says where.
+fn link_modules(tree: &str) {
+    const MODULES: &str = "/usr/lib/modules";
+    attach("tmpfs", MODULES, "mode=755");
+    let linked = release()
+        .and_then(|release| std::os::unix::fs::symlink(tree, Path::new(MODULES).join(release)));
+    if let Err(error) = linked {
+        eprintln!("ochre-agent: no kernel modules from {tree}: {error}");
+    }
+}
+
+/// The kernel's release.
+fn release() -> io::Result<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(name.trim_end().to_owned())
 }
 
 /// Value of a kernel argument.
