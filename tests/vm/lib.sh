@@ -4,6 +4,7 @@
 #   OCHRE_LAB_PROGRAM  the lab runner, to talk to the lab that runs (found by OCHRE_LAB)
 #   OCHRE_DEVICE       name of the RDMA device in the guests
 #   OCHRE_MODULE       the kernel module
+#   OCHRE_PATIENCE     how many times longer than written things may take
 set -u
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -15,6 +16,11 @@ lab() {
 # vm NAME SCRIPT: run a shell script in a VM.
 vm() {
 	lab exec "$1" -- sh -c "$2"
+}
+
+# seconds N: a time limit as long as it has to be here, for whoever does not wait by `patient`.
+seconds() {
+	echo $(($1 * ${OCHRE_PATIENCE:-1}))
 }
 
 number=0
@@ -48,7 +54,8 @@ skip() {
 
 # patient VM SCRIPT [SECONDS]: run a question in a VM until it is answered by success.
 patient() {
-	local limit=${3:-30}
+	local limit
+	limit=$(seconds "${3:-30}")
 	vm "$1" "end=\$((\$(cut -d. -f1 /proc/uptime) + $limit))
 		until { $2; } >/dev/null 2>&1; do
 			if [ \$(cut -d. -f1 /proc/uptime) -ge \$end ]; then
@@ -84,7 +91,7 @@ pingpong() {
 	lab exec b -- "ibv_${transport}_pingpong" -d "$OCHRE_DEVICE" -c "$@" >"$scratch/server" 2>&1 &
 	server=$!
 	patient b "grep -qi ':4853 0*:0000 0A' /proc/net/tcp /proc/net/tcp6" 10 || code=1
-	out=$(timeout 40 "$OCHRE_LAB_PROGRAM" exec a -- "ibv_${transport}_pingpong" -d "$OCHRE_DEVICE" -c "$@" b 2>&1) ||
+	out=$(timeout "$(seconds 40)" "$OCHRE_LAB_PROGRAM" exec a -- "ibv_${transport}_pingpong" -d "$OCHRE_DEVICE" -c "$@" b 2>&1) ||
 		code=1
 	if [ $code -eq 0 ]; then
 		wait $server || code=1

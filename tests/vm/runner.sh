@@ -28,14 +28,14 @@ dead() {
 	local out start=$SECONDS
 	out=$(run sh -c "echo $1 >/proc/sysrq-trigger; sleep 60" 2>&1) && return 1
 	echo "$out"
-	[ $((SECONDS - start)) -lt 50 ] && grep -q 'VM a is gone' <<<"$out" && grep -q 'a.console.log' <<<"$out"
+	[ $((SECONDS - start)) -lt "$(seconds 50)" ] && grep -q 'VM a is gone' <<<"$out" && grep -q 'a.console.log' <<<"$out"
 }
 
 interrupted() {
 	local pid code
 	"$OCHRE_LAB_PROGRAM" run --device none -- sleep 60 >"$scratch/out" 2>&1 &
 	pid=$!
-	for _ in $(seq 300); do
+	for _ in $(seq "$(seconds 300)"); do
 		grep -q 'up after' "$scratch/out" && break
 		sleep 0.1
 	done

@@ -14,7 +14,7 @@ use crate::device::Kind;
 use crate::lab::{Lab, Options, NAMES};
 use crate::output::say;
 use crate::proto::Command as GuestCommand;
-use crate::{bench, cleanup, client, control, demo, paths, probe, shell, suite};
+use crate::{bench, cleanup, client, control, demo, paths, patience, probe, shell, suite};
 
 /// Boot virtual machines joined by Ochre HCAs and run commands in them.
 #[derive(Debug, Parser)]
@@ -84,6 +84,7 @@ impl Boot {
             Some(logs) => std::path::absolute(logs)?,
             None => paths::build(logs)?,
         };
+        patience::choose()?;
         let qemu = paths::qemu(self.qemu.as_deref())?;
         let kernel = paths::kernel(self.kernel.as_deref())?;
         let device = match self.device {

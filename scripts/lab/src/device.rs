@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::lab::shell;
 use crate::paths;
+use crate::patience;
 use crate::vm::Vm;
 
 /// Which RDMA device the guests get.
@@ -74,12 +75,13 @@ impl Kind {
                      n=0\n\
                      while ! ls /sys/class/infiniband/ochre_0 /dev/infiniband/uverbs0 /dev/infiniband/umad0 >/dev/null 2>&1; do\n\
                      \tn=$((n + 1))\n\
-                     \tif [ $n -gt 100 ]; then\n\
+                     \tif [ $n -gt {} ]; then\n\
                      \t\techo 'the module is loaded but there is no device ochre_0' >&2\n\
                      \t\texit 1\n\
                      \tfi\n\
                      \tsleep 0.05\n\
-                     done\n"
+                     done\n",
+                    100 * patience::factor()
                 ));
             }
             Self::Rxe => script.push_str(

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, Result};
 
 use crate::output::Printer;
+use crate::patience;
 use crate::proto::{Bytes, Exit, Request, Size, Stream};
 use crate::vm::Shared;
 
@@ -120,6 +121,7 @@ impl Program {
     /// # Errors
     /// It ended before, took longer than `limit`, or the VM died.
     pub fn wait_for(&mut self, needle: &str, limit: Duration) -> Result<()> {
+        let limit = patience::of(limit);
         let end = Instant::now() + limit;
         loop {
             let seen = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(needle);
@@ -158,6 +160,7 @@ impl Program {
     /// # Errors
     /// It took too long, could not be started, or the VM died.
     pub fn wait(mut self, limit: Duration) -> Result<Finished> {
+        let limit = patience::of(limit);
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());

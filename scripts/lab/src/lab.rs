@@ -14,6 +14,7 @@ use crate::device::{self, Kind};
 use crate::exec::{Finished, Program};
 use crate::launch::{Accel, Config, Hca, Side, HCA_ID, ROOT_PORT};
 use crate::paths;
+use crate::patience;
 use crate::proto::Command;
 use crate::vm::Vm;
 
@@ -277,6 +278,7 @@ pub fn eventually<T>(
     limit: Duration,
     mut question: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
+    let limit = patience::of(limit);
     let end = Instant::now() + limit;
     loop {
         let answer = question();

@@ -21,6 +21,7 @@ pub mod lab;
 pub mod launch;
 pub mod output;
 pub mod paths;
+pub mod patience;
 pub mod probe;
 pub mod proto;
 pub mod qmp;

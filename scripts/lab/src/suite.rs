@@ -28,6 +28,7 @@ use crate::dmesg;
 use crate::ktap::{Ktap, Outcome};
 use crate::lab::{Lab, Options};
 use crate::paths;
+use crate::patience;
 
 /// Time limit of a test that names none.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -272,6 +273,7 @@ fn script(
         .env("OCHRE_TOP", paths::top()?)
         .env("OCHRE_TEST_LOGS", &options.logs)
         .env("OCHRE_DEVICE", options.device.device())
+        .env(patience::VARIABLE, patience::factor().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -305,7 +307,7 @@ fn script(
             }
         });
     }
-    let limit = test.whole_limit();
+    let limit = patience::of(test.whole_limit());
     let end = Instant::now() + limit;
     let mut last = String::new();
     let mut bad = None;

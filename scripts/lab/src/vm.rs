@@ -23,6 +23,7 @@ use serde_json::{json, Value};
 use crate::cleanup;
 use crate::exec::{Event, Program};
 use crate::launch::{self, Config};
+use crate::patience;
 use crate::proto::{write_frame, Command, Record, Report, Request};
 use crate::qmp::Qmp;
 use watch::{accept, follow_agent, follow_console, follow_guard, last_lines};
@@ -122,7 +123,7 @@ impl Shared {
 
     /// Waits until `done` finds what it looks for.
     fn wait<T>(&self, limit: Duration, mut done: impl FnMut(&State) -> Option<T>) -> Option<T> {
-        let end = Instant::now() + limit;
+        let end = Instant::now() + patience::of(limit);
         let mut state = lock(&self.state);
         loop {
             if let Some(found) = done(&state) {
@@ -334,7 +335,7 @@ impl Vm {
             None => bail!(
                 "VM {} did not come up within {} s; its console is in {}, which ends with:\n{}",
                 self.name(),
-                limit.as_secs(),
+                patience::of(limit).as_secs(),
                 self.shared.console.display(),
                 last_lines(&self.shared.console, 12)
             ),
@@ -368,7 +369,7 @@ impl Vm {
                 anyhow!(
                     "VM {}: no event {name} of QEMU within {} s",
                     self.name(),
-                    limit.as_secs()
+                    patience::of(limit).as_secs()
                 )
             })
     }
@@ -432,7 +433,7 @@ impl Vm {
                 anyhow!(
                     "VM {}: the kernel did not log {what} within {} s",
                     self.name(),
-                    limit.as_secs()
+                    patience::of(limit).as_secs()
                 )
             })
     }

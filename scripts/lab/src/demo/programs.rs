@@ -10,6 +10,7 @@ use super::report::Program;
 use crate::device::Kind;
 use crate::exec::Finished;
 use crate::lab::{run, shell, start};
+use crate::patience;
 use crate::vm::Vm;
 
 /// How long a pair of programs may take.
@@ -125,7 +126,8 @@ pub fn pair(server: &Vm, client: &Vm, pair: &Pair) -> Result<Program> {
     // TCP port in hexadecimal as the kernel lists sockets, state 0A is listening.
     let listening = format!(
         "n=0; until grep -qi ':{PORT:04x} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do \
-         n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.02; done"
+         n=$((n + 1)); [ $n -lt {} ] || exit 1; sleep 0.02; done",
+        200 * patience::factor()
     );
     let waited = shell(server, &listening, false)?.wait(LIMIT)?;
     if !waited.exit.ok() {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! How much longer than written things may take.
+//!
+//! Time limits in the lab and in its tests are those of the stock kernel on a machine that is not overloaded.
+//! Where something waits, it multiplies its limit by one factor: the variable `OCHRE_PATIENCE`, which scripts
+//! and programs started by a lab get too.
+
+use std::env;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+
+/// Names the factor.
+pub const VARIABLE: &str = "OCHRE_PATIENCE";
+
+static FACTOR: AtomicU32 = AtomicU32::new(1);
+
+/// Takes the factor from the variable; there is none without it.
+///
+/// # Errors
+/// When the variable is no number from 1 to 1000.
+pub fn choose() -> Result<()> {
+    if let Ok(text) = env::var(VARIABLE) {
+        FACTOR.store(parse(&text)?, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<u32> {
+    match text.parse() {
+        Ok(factor @ 1..=1000) => Ok(factor),
+        _ => bail!("{VARIABLE} is '{text}'; it can be a number from 1 to 1000"),
+    }
+}
+
+/// The factor.
+pub fn factor() -> u32 {
+    FACTOR.load(Ordering::Relaxed)
+}
+
+/// A time limit as long as it has to be here.
+pub fn of(limit: Duration) -> Duration {
+    limit.saturating_mul(factor())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_factor_is_a_sane_number() {
+        assert_eq!(parse("1").unwrap(), 1);
+        assert_eq!(parse("1000").unwrap(), 1000);
+        for text in ["0", "1001", "-1", "2.5", "", "slow"] {
+            assert!(parse(text).unwrap_err().to_string().contains(VARIABLE));
+        }
+    }
+}
