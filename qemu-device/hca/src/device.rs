@@ -192,8 +192,9 @@ impl<D: Dma, C: Cable> Device<D, C> {
             if budget == 0 {
                 return true;
             }
-            // What came of this turn is done: what else is due has its time, or makes a QP ready.
-            if !received && self.ctx.sched.ready() == 0 {
+            // What came of this turn is done: what else is due has its time, or makes a QP ready. The
+            // QPs of a device that has stopped stay ready, and nobody serves them.
+            if !received && (self.ctx.sched.ready() == 0 || !self.runs()) {
                 return false;
             }
         }
@@ -455,11 +456,22 @@ impl<D: Dma, C: Cable> Device<D, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
+    use crate::sched::SchedEntry;
 
     #[test]
     fn an_idle_qp_is_small() {
         // Besides its pages in the guest's memory it has nothing else.
         let size = size_of::<Qp>();
         assert!(size < 2048, "{size} bytes");
+    }
+
+    #[test]
+    fn a_device_that_has_stopped_rests_though_qps_are_ready() {
+        let links: Vec<Port<ochre_link::MemCable>> = Vec::new();
+        let mut device = Device::new(Config::default(), Memory::new(4096), links);
+        device.ctx.sched.schedule(FIRST_QP, &mut SchedEntry::default());
+        assert!(!device.run(8));
+        assert_eq!(device.ctx.sched.ready(), 1);
     }
 }
