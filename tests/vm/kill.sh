@@ -3,7 +3,7 @@
 # Programs are killed in the middle of traffic, at either end; nothing of them stays behind.
 # lab: pair
 # limit: 120
-# rounds: 4 of 60 s
+# rounds: 2 of 60 s
 # shellcheck source=tests/vm/lib-life.sh
 . "$(dirname "$0")/lib-life.sh"
 
