@@ -470,7 +470,10 @@ mod tests {
     fn a_device_that_has_stopped_rests_though_qps_are_ready() {
         let links: Vec<Port<ochre_link::MemCable>> = Vec::new();
         let mut device = Device::new(Config::default(), Memory::new(4096), links);
-        device.ctx.sched.schedule(FIRST_QP, &mut SchedEntry::default());
+        device
+            .ctx
+            .sched
+            .schedule(FIRST_QP, &mut SchedEntry::default());
         assert!(!device.run(8));
         assert_eq!(device.ctx.sched.ready(), 1);
     }
