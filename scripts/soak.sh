@@ -49,6 +49,8 @@ echo "== fuzz: $targets targets, $((half / targets)) s each, seed $seed"
 "$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- --seconds $((half / targets)) --seed "$seed" --progress || exit 1
 
 [ "$rounds" -gt 0 ] || exit 0
+echo "== what QEMU takes of the host, without a guest: $((5 * rounds)) rounds of each way"
+"$enter" env OCHRE_ROUNDS="$rounds" "${test[@]}" -p ochre-qemu --example heap --test flat || exit 1
 echo "== life cycle: $rounds rounds of each way"
 "$enter" env OCHRE_PAUSE=60 "$cache/target/release/ochre-lab" test --rounds "$rounds" \
 	bind cable hotplug kill module pause peer reboot rescan reset

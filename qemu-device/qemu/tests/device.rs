@@ -14,6 +14,7 @@ use std::io::Read;
 
 use common::hca::Hca;
 use common::machine::{refused, Folder, Machine};
+use common::port::RootPort;
 use ochre_hw::cmd::device::QueryDeviceOut;
 use ochre_hw::cmd::{NumberOut, Opcode, Status, SLOT_EVENT};
 use ochre_hw::eqe::EventType;
@@ -247,38 +248,21 @@ fn function_level_reset_retrains_the_link() {
 fn plugged_in_and_out_under_a_root_port() {
     let folder = Folder::new();
     let path = folder.path("link").display().to_string();
-    let port = format!("pcie-root-port,id=rp,slot=1,addr={SLOT}");
-    // The port's own hot-plug, not the one by ACPI.
-    let native = "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off";
-    let mut a = Machine::start(&["-global", native, "-device", &port]);
+    let mut a = RootPort::start();
     let (mut b, mut hca_b) = start(&link(&folder, ""));
     hca_b.enable(&mut b);
-
-    // Bus numbers and the bridge's memory window.
-    a.config_store(0, SLOT, 0x18, 0x0001_0100);
-    a.config_store(0, SLOT, 0x20, 0xe030_e000);
-    a.config_store(0, SLOT, 0x24, 0x0001_fff1);
-    a.config_store(0, SLOT, 4, 6);
-    let express = a.capability(0, SLOT, 0x10).unwrap();
     for _ in 0..3 {
-        // Power and attention indicators on, power on.
-        a.config_store(0, SLOT, express + 0x18, 0x0140);
-        let device = json!({ "driver": "ochre-hca", "id": "hot", "bus": "rp", "link0": path });
-        a.qmp("device_add", device).unwrap();
-        let mut hca = Hca::probe(&mut a, 1, 0);
-        hca.enable(&mut a);
-        let at = a.capability(1, 0, 0x10).unwrap();
+        let mut hca = a.plug(&path);
+        hca.enable(&mut a.machine);
+        let at = a.machine.capability(1, 0, 0x10).unwrap();
         // Type of device: an endpoint.
-        assert_eq!(a.config_load(1, 0, at) >> 20 & 0xf, 0);
-        hca.wait_phys_state(&mut a, LINK_UP);
+        assert_eq!(a.machine.config_load(1, 0, at) >> 20 & 0xf, 0);
+        hca.wait_phys_state(&mut a.machine, LINK_UP);
         hca_b.wait_phys_state(&mut b, LINK_UP);
-        a.qmp("device_del", json!({ "id": "hot" })).unwrap();
-        // What a guest does then: power off, indicator off.
-        a.config_store(0, SLOT, express + 0x18, 0x0740);
-        a.qmp_event("DEVICE_DELETED");
+        a.unplug();
         hca_b.wait_phys_state(&mut b, POLLING);
     }
-    a.quit();
+    a.machine.quit();
     b.quit();
 }
 

@@ -234,6 +234,11 @@ impl Hca {
         Some(event)
     }
 
+    /// Takes all events that are there.
+    pub fn drop_events(&mut self, machine: &mut Machine) {
+        while self.event(machine).is_some() {}
+    }
+
     /// Attributes of a port.
     pub fn port(&mut self, machine: &mut Machine, port: u8) -> QueryPortOut {
         let input = PortIn {

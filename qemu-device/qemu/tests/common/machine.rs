@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
 
+use super::usage::{self, Usage};
+
 /// How long anything in these tests may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -108,7 +110,7 @@ pub struct Machine {
     qmp: BufReader<UnixStream>,
     /// QMP events that nobody has waited for yet.
     events: Vec<Value>,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Machine {
@@ -119,7 +121,9 @@ impl Machine {
             UnixListener::bind(folder.path(name)).expect("cannot listen for the test's QEMU")
         };
         let (qtest, qmp) = (listen("qtest"), listen("qmp"));
-        let mut child = command(&folder)
+        let mut command = command(&folder);
+        usage::count_heap(&mut command, &folder.path("heap"));
+        let mut child = command
             .args(["-qtest", "unix:qtest", "-qtest-log", "none"])
             .args(["-qmp", "unix:qmp,server=off"])
             .args(arguments)
@@ -131,7 +135,7 @@ impl Machine {
             qtest,
             qmp,
             events: Vec::new(),
-            _folder: folder,
+            folder,
         };
         machine.qmp_line();
         machine.qmp("qmp_capabilities", json!({})).expect("no QMP");
@@ -292,6 +296,40 @@ impl Machine {
         let path = format!("/machine/peripheral/{id}");
         self.qmp("qom-get", json!({ "path": path, "property": property }))
             .expect("qom-get failed")
+    }
+
+    /// What its QEMU takes of the host.
+    fn usage(&self) -> Usage {
+        Usage::of(self.child.id(), &self.folder.path("heap"))
+    }
+
+    /// What its QEMU takes of the host when it does nothing: what was given up a moment ago is freed by another thread.
+    pub fn rest(&self) -> Usage {
+        let (mut usage, mut since) = (self.usage(), Instant::now());
+        while since.elapsed() < Duration::from_millis(200) {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = self.usage();
+            if now != usage {
+                (usage, since) = (now, Instant::now());
+            }
+        }
+        usage
+    }
+
+    /// Waits until its QEMU takes no more of the host than this.
+    pub fn settle(&self, most: &Usage) -> Usage {
+        let start = Instant::now();
+        loop {
+            let now = self.usage();
+            if now.is_within(most) {
+                return now;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "more than it may be:\n{now:?}\n{most:?}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Ends QEMU as a crash would.

@@ -5,3 +5,5 @@
 pub mod hca;
 pub mod machine;
 pub mod pair;
+pub mod port;
+pub mod usage;

@@ -10,7 +10,7 @@ use ochre_hw::cmd::mem::{CreateMr, MrKind};
 use ochre_hw::cmd::port::{MadIn, MadOut, MAD_REPLY};
 use ochre_hw::cmd::qp::{CreateQp, ModifyQp};
 use ochre_hw::cmd::queue::CreateCq;
-use ochre_hw::cmd::{NumberOut, Opcode};
+use ochre_hw::cmd::{NumberIn, NumberOut, Opcode};
 use ochre_hw::cqe::{Cqe, CqeStatus, CQE_PHASE};
 use ochre_hw::queue::{CqRecord, MemDesc, QpLayout, QpSizes};
 use ochre_hw::verbs::{access, qp_attr, AddressVector, QpAttr, QpState, QpType};
@@ -35,7 +35,9 @@ pub struct End {
     pub machine: Machine,
     pub hca: Hca,
     pub lid: u16,
+    pub pd: u32,
     key: u32,
+    cq: u32,
     pub qpn: u32,
     layout: QpLayout,
     sent: u32,
@@ -58,7 +60,9 @@ impl End {
             machine,
             hca,
             lid,
+            pd: 0,
             key: 0,
+            cq: 0,
             qpn: 0,
             layout: QpLayout::default(),
             sent: 0,
@@ -108,9 +112,9 @@ impl End {
     pub fn make_qp(&mut self) {
         let m = &mut self.machine;
         let number = |bytes: [u8; NumberOut::SIZE]| NumberOut::from_bytes(&bytes).number;
-        let pd = number(self.hca.run(m, Opcode::AllocPd, &[]));
+        self.pd = number(self.hca.run(m, Opcode::AllocPd, &[]));
         let mr = CreateMr {
-            pd,
+            pd: self.pd,
             access: access::REGION,
             kind: MrKind::WholeMemory.raw(),
             ..CreateMr::default()
@@ -129,7 +133,7 @@ impl End {
             log_entries: LOG_CQE,
             ..CreateCq::default()
         };
-        let cq = number(self.hca.run(m, Opcode::CreateCq, &cq.to_bytes()));
+        self.cq = number(self.hca.run(m, Opcode::CreateCq, &cq.to_bytes()));
         self.consumer = 0;
 
         self.layout = QpLayout::new(&QpSizes {
@@ -155,9 +159,9 @@ impl End {
             log_rq_slots: self.layout.log_rq_slots,
             log_rq_stride: self.layout.log_rq_stride,
             qp_type: QpType::Rc.raw(),
-            pd,
-            send_cq: cq,
-            recv_cq: cq,
+            pd: self.pd,
+            send_cq: self.cq,
+            recv_cq: self.cq,
             ..CreateQp::default()
         };
         self.qpn = number(self.hca.run(m, Opcode::CreateQp, &qp.to_bytes()));
@@ -172,6 +176,23 @@ impl End {
             qp_attr::STATE | qp_attr::PKEY_INDEX | qp_attr::PORT | qp_attr::ACCESS_FLAGS,
             attr,
         );
+    }
+
+    /// Destroys what [`End::make_qp`] has made.
+    pub fn drop_qp(&mut self) {
+        for (opcode, number) in [
+            (Opcode::DestroyQp, self.qpn),
+            (Opcode::DestroyCq, self.cq),
+            (Opcode::DestroyMr, self.key),
+            (Opcode::DeallocPd, self.pd),
+        ] {
+            let input = NumberIn {
+                number,
+                ..NumberIn::default()
+            };
+            self.hca
+                .run::<0>(&mut self.machine, opcode, &input.to_bytes());
+        }
     }
 
     fn modify(&mut self, mask: u32, attr: QpAttr) {
