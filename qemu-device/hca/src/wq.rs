@@ -180,7 +180,7 @@ impl WorkQueue {
 
     /// Copies the send request in slot `index` out of the guest's memory, as far as it reaches, and
     /// checks its form. Its data stay in `slot`.
-    #[inline]
+    #[inline(always)] // Its result is large: better written where it is used.
     pub fn read_send<'a, D: Dma>(
         &self,
         dma: &D,

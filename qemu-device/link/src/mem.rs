@@ -271,6 +271,7 @@ impl Cable for MemCable {
         self.seen
     }
 
+    #[inline]
     fn tx_reserve(&mut self, frame: Frame, bytes: usize) -> Result<&mut [u8], CableError> {
         self.open = None;
         if bytes == 0 || bytes > MAX_FRAME {

@@ -93,7 +93,7 @@ pub struct Headers<'a> {
 impl<'a> Headers<'a> {
     /// Parses the headers of a packet of `packet_len` bytes (LRH to VCRC) of which `bytes` is a
     /// prefix; [`MAX_HEADERS`] bytes of it (or the whole packet, if shorter) are always enough.
-    #[inline]
+    #[inline(always)] // Its result is large: better written where it is used.
     pub fn parse(bytes: &'a [u8], packet_len: usize) -> Result<Self, ParseError> {
         let have = bytes.len().min(packet_len);
         let short = |need| ParseError::Truncated { need, have };
@@ -313,7 +313,7 @@ impl<'a> Deref for Packet<'a> {
 impl<'a> Packet<'a> {
     /// Parses `bytes`, LRH to VCRC. The CRCs are not checked here, see [`Packet::icrc_ok`] and
     /// [`Packet::vcrc_ok`].
-    #[inline]
+    #[inline(always)] // As the headers'.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let headers = Headers::parse(bytes, bytes.len())?;
         Ok(Packet { headers, bytes })

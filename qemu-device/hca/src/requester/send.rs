@@ -107,7 +107,7 @@ fn step<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T) -> Step 
         }
     }
     let position = qp.requester.cursor;
-    let Some(&work) = qp.requester.flight.get(position) else {
+    let Some(work) = qp.requester.flight.get(position) else {
         return Step::Blocked;
     };
     if let Some(status) = work.failed {
@@ -117,21 +117,18 @@ fn step<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T) -> Step 
         fail_oldest(qp, ctx, status, 0);
         return Step::Done;
     }
-    let work = if work.started {
-        work
-    } else {
-        match start(qp, work) {
-            Some(work) => work,
-            None => return Step::Blocked,
+    let asks = work.wants_response();
+    if !work.started {
+        match start(qp) {
+            Start::Started => {}
+            Start::Failed => return Step::Done,
+            Start::Waits => return Step::Blocked,
         }
-    };
-    if work.failed.is_some() {
-        return Step::Done;
     }
-    if work.wants_response() {
-        ask(qp, ctx, tx, &work)
+    if asks {
+        ask(qp, ctx, tx)
     } else {
-        push(qp, ctx, tx, &work)
+        push(qp, ctx, tx)
     }
 }
 
@@ -175,47 +172,61 @@ fn take_up<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>) -> Result<bool, QueueError> {
     Ok(true)
 }
 
-/// Gives the request at the cursor its PSNs, or `None` where it has to wait. A request that can
-/// never be started has failed.
-fn start(qp: &mut Qp, mut work: Work) -> Option<Work> {
-    let packets = if work.is_atomic() {
-        1
-    } else {
-        qp.mtu().packets(work.len)
-    };
+/// What [`start`] has done.
+enum Start {
+    /// The request has its PSNs.
+    Started,
+    /// It can never be started.
+    Failed,
+    /// It has to wait.
+    Waits,
+}
+
+/// Gives the request at the cursor its PSNs.
+#[inline]
+fn start(qp: &mut Qp) -> Start {
+    let mtu = qp.mtu();
     let r = &mut qp.requester;
+    let Some(work) = r.flight.get_mut(r.cursor) else {
+        return Start::Waits;
+    };
     // In SQD nothing is begun.
     if qp.state != QpState::Rts || (work.is_fenced() && r.reads > 0) {
-        return None;
+        return Start::Waits;
     }
-    if work.wants_response() {
+    let asks = work.wants_response();
+    if asks {
         let most = u32::from(qp.attr.max_rd_atomic);
         if most == 0 {
             work.failed = Some(CqeStatus::LocalQpOperation);
-        } else if r.reads >= most {
-            return None;
+            return Start::Failed;
+        }
+        if r.reads >= most {
+            return Start::Waits;
         }
     }
-    if work.failed.is_none() {
-        let outstanding = r.end.since(r.una);
-        if outstanding > 0 && outstanding + packets > MAX_OUTSTANDING {
-            return None;
-        }
-        work.started = true;
-        work.first = r.end;
-        work.packets = packets;
-        if work.wants_response() {
-            r.reads += 1;
-            r.read_psns += packets;
-        }
+    let packets = if work.is_atomic() {
+        1
+    } else {
+        mtu.packets(work.len)
+    };
+    let outstanding = r.end.since(r.una);
+    if outstanding > 0 && outstanding + packets > MAX_OUTSTANDING {
+        return Start::Waits;
     }
-    if let Some(kept) = r.flight.get_mut(r.cursor) {
-        *kept = work;
+    work.started = true;
+    work.first = r.end;
+    work.packets = packets;
+    if asks {
+        r.reads += 1;
+        r.read_psns += packets;
     }
-    Some(work)
+    Start::Started
 }
 
-/// Headers of a packet to the peer, or `None` where the path leads nowhere.
+/// Headers of a packet to the peer, or `None` where the path leads nowhere. Inline, because they are
+/// more than a hundred bytes that are better written where they are used.
+#[inline(always)]
 fn header<D: Dma>(qp: &Qp, ctx: &Ctx<D>, bth: Bth, ext: Ext) -> Option<Build> {
     let port = ctx.port(qp.port)?;
     let pkey = port.pkey(qp.attr.pkey_index)?;
@@ -233,8 +244,12 @@ fn bth(qp: &Qp, op: Operation, psn: Psn) -> Bth {
 }
 
 /// Sends the request packet of a READ or atomic.
-fn ask<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T, work: &Work) -> Step {
+fn ask<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T) -> Step {
     let r = &qp.requester;
+    let Some(work) = r.flight.get(r.cursor) else {
+        return Step::Blocked;
+    };
+    let end = work.end();
     let psn = r.next;
     let done = psn.since(work.first);
     let mut ext = Ext::default();
@@ -263,28 +278,30 @@ fn ask<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T, work: &Wo
             Operation::ReadRequest
         }
     };
-    let sent = match header(qp, ctx, bth(qp, op, psn), ext) {
-        Some(build) => match tx.send(&build, 0, |_| Ok::<(), ()>(())) {
+    if let Some(build) = header(qp, ctx, bth(qp, op, psn), ext) {
+        match tx.send(&build, 0, |_| Ok::<(), ()>(())) {
             Err(SendError::NoCredit) => return Step::NoCredit(build.vl),
-            Ok(()) | Err(SendError::Fill(())) => work.end(),
-        },
-        None => work.end(),
-    };
+            Ok(()) | Err(SendError::Fill(())) => {}
+        }
+    }
     let r = &mut qp.requester;
     if let Some(kept) = r.flight.get_mut(r.cursor) {
         kept.resumed_at = done;
     }
     r.unasked = 0;
     r.cursor += 1;
-    advance(qp, ctx, sent);
+    advance(qp, ctx, end);
     Step::Done
 }
 
 /// Sends the next packet of a SEND or WRITE.
-fn push<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T, work: &Work) -> Step {
+fn push<D: Dma, T: Transmit>(qp: &mut Qp, ctx: &mut Ctx<D>, tx: &mut T) -> Step {
     let reliable = qp.kind == QpType::Rc;
     let mtu = qp.mtu();
     let r = &qp.requester;
+    let Some(work) = r.flight.get(r.cursor) else {
+        return Step::Blocked;
+    };
     let psn = r.next;
     let is_new = psn == r.end;
     if reliable && is_new && r.end.since(r.una) >= WINDOW + r.read_psns {

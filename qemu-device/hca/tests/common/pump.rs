@@ -20,7 +20,7 @@ const DEPTH: u32 = 64;
 /// Requests under way on a pump with many QPs, each on another QP.
 const SPREAD: u32 = 8;
 /// Bytes of the data regions; they stay in the cache.
-const DATA: u64 = 1 << 20;
+const DATA: u64 = 1 << 18;
 /// Completion queue entries, log2.
 const CQ_LOG: u8 = 10;
 
