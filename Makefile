@@ -71,6 +71,10 @@ check: ## formatting, lints and the layout of the sources
 modules: ## the kernel module, against the stock kernel's tree or KDIR=/path/to/a/7.3/tree
 	@scripts/modules.sh "$(KDIR)"
 
+.PHONY: kernel-debug
+kernel-debug: ## a kernel with KASAN, lockdep, kmemleak and KUnit, for KERNEL=debug
+	@scripts/setup.sh kerneldebug
+
 .PHONY: qemu
 qemu: ## QEMU with the device (after an edit of it)
 	@scripts/setup.sh qemu

@@ -5,7 +5,8 @@
 #
 #   scripts/setup.sh [STEP...]
 #
-# Steps: root kernel headers qemu workspace module; each brings the steps that it needs. OCHRE_CACHE says
+# Steps: root kernel headers qemu workspace module, and kerneldebug moduledebug, which only a call that names
+# them makes; each brings the steps that it needs. OCHRE_CACHE says
 # where the results go (default: ochre in the user's cache directory), OCHRE_MIRROR which Debian mirror to use,
 # OCHRE_QUIET=1 leaves out the steps that are up to date.
 # shellcheck source-path=SCRIPTDIR
@@ -67,7 +68,9 @@ for name in "$@"; do
 	qemu) wanted+="root qemusource " ;;
 	workspace) wanted+="root headers " ;;
 	module) wanted+="root kernel " ;;
-	*) die "there is no step '$name'; steps are: root kernel headers qemu workspace module" ;;
+	kerneldebug) wanted+="root " ;;
+	moduledebug) wanted+="root kerneldebug " ;;
+	*) die "there is no step '$name'; steps are: root kernel headers qemu workspace module kerneldebug moduledebug" ;;
 	esac
 done
 trap 'printf "\n"; die interrupted' INT TERM
@@ -81,4 +84,6 @@ want qemusource && step qemusource "QEMU source"
 want workspace && step workspace "programs and provider"
 want qemu && step qemu "QEMU with the ochre-hca device"
 want module && step module "kernel module"
+want kerneldebug && step kerneldebug "debug kernel ($series: KASAN, lockdep, kmemleak)"
+want moduledebug && step moduledebug "kernel module for the debug kernel"
 exit 0

@@ -77,3 +77,17 @@ module_result() {
 module_build() {
 	"$enter" "$setup/module.sh" "$(readlink -f "$cache/linux")" "$top" "$top/build/module"
 }
+
+moduledebug_inputs() {
+	cargo_inputs
+	cat "$stamps/kerneldebug" 2>/dev/null || true
+	hash_files "$setup/module.sh" "$top/drivers/infiniband"
+}
+
+moduledebug_result() {
+	echo "$top/build/module-debug/ochre.ko"
+}
+
+moduledebug_build() {
+	"$enter" "$setup/module.sh" "$(readlink -f "$cache/linux-debug")" "$top" "$top/build/module-debug"
+}

@@ -6,6 +6,7 @@
 # A step NAME has two functions. `NAME_inputs` prints everything that its result depends on; `NAME_build`
 # makes the result aside and moves it into place. A stamp keeps the hash of the inputs that the result was
 # made from; a step whose stamp is right and whose result (`NAME_result` prints its paths) exists is skipped.
+# A step of many minutes has a third, `NAME_progress LOG`, that says how far it is.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 cache=${OCHRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ochre}
@@ -61,12 +62,25 @@ explain() {
 	printf '%s' "${reason#setup: }"
 }
 
+# follow NAME TITLE LOG: say now and then how far a step is, until killed: in place on a terminal, else each minute.
+follow() {
+	local begin=$SECONDS said
+	while sleep 2 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+		if [ -t 1 ]; then
+			printf '\r  %-44s %6d s, %s ' "$2" $((SECONDS - begin)) "$("$1_progress" "$3")"
+		elif [ $(((SECONDS - begin) / 60)) -gt "${said:-0}" ]; then
+			said=$(((SECONDS - begin) / 60))
+			printf '\n    %d min, %s' "$said" "$("$1_progress" "$3")"
+		fi
+	done
+}
+
 # step NAME TITLE: run a step unless it is up to date.
 step() {
 	local name=$1 title=$2 want have="" result present=yes begin code=0
-	local log=$logs/$name.log stamp=$stamps/$name
+	local log=$logs/$name.log stamp=$stamps/$name follower=
 	# What lands in the checkout is stamped there: a cache may serve several checkouts.
-	[ "$name" != module ] || stamp=$top/build/.stamp-module
+	[[ $name != module* ]] || stamp=$top/build/.stamp-$name
 	want=$("${name}_inputs" | sha256sum | cut -c1-32)
 	[ -e "$stamp" ] && have=$(<"$stamp")
 	for result in $("${name}_result"); do
@@ -80,6 +94,13 @@ step() {
 	printf '  %-44s ' "$title"
 	# A step killed half way must not look done.
 	rm -f "$stamp"
+	: >"$log"
+	if declare -F "${name}_progress" >/dev/null; then
+		# It holds no lock: a follower that outlives a killed set-up stops nobody.
+		follow "$name" "$title" "$log" 9>&- &
+		follower=$!
+		trap 'kill $follower 2>/dev/null || true' EXIT
+	fi
 	# The subshell keeps `set -e` inside the function.
 	set +e
 	(
@@ -89,6 +110,13 @@ step() {
 	) >"$log" 2>&1
 	code=$?
 	set -e
+	if [ -n "$follower" ]; then
+		kill $follower 2>/dev/null || true
+		wait $follower 2>/dev/null || true
+		trap - EXIT
+		if [ -t 1 ]; then printf '\r\033[K'; else printf '\n'; fi
+		printf '  %-44s ' "$title"
+	fi
 	if [ $code -ne 0 ]; then
 		printf 'failed\n'
 		if [ $code -gt 128 ]; then

@@ -37,5 +37,8 @@ if [ "$(cat "$output/.tree" 2>/dev/null)" != "$tree $release" ]; then
 	find "$output" -mindepth 1 -delete
 	echo "$tree $release" >"$output/.tree"
 fi
-make ${CLIPPY:+"CLIPPY=$CLIPPY"} -C "$tree" M="$checkout/drivers/infiniband/hw/ochre" MO="$output" -j"$(nproc)" modules
+# Modules of a kernel that clang has built are clang's too.
+compiler=
+! grep -q '^CONFIG_CC_IS_CLANG=y' "$tree/.config" || compiler=clang
+make ${compiler:+"CC=$compiler"} ${CLIPPY:+"CLIPPY=$CLIPPY"} -C "$tree" M="$checkout/drivers/infiniband/hw/ochre" MO="$output" -j"$(nproc)" modules
 test -s "$output/ochre.ko"

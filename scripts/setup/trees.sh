@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck disable=SC2154  # lib.sh and step() set the variables
-# Steps: the kernel tree, and the private headers of rdma-core. Each is made at a path of its own, which
+# Steps: the kernel trees, stock and debug, and the private headers of rdma-core. Each is made at a path of its own, which
 # holds the hash of its inputs, and published by moving a symbolic link.
 
 # publish LINK TARGET: make LINK, in the cache, point to TARGET, at once.
@@ -44,6 +44,34 @@ kernel_build() {
 		touch "$cache/kernel/$hash/.ochre-whole"
 	fi
 	publish linux "kernel/$hash"
+}
+
+kerneldebug_inputs() {
+	root_identity
+	hash_files "$setup/kernel-debug.sh" "$setup/kernel-debug.config"
+}
+
+kerneldebug_result() {
+	echo "$cache/linux-debug/arch/x86/boot/bzImage"
+}
+
+kerneldebug_build() {
+	local path tree=$cache/kernel-debug/$hash
+	# A build that was interrupted goes on where it was; trees of other inputs go.
+	mkdir -p "$cache/kernel-debug"
+	for path in "$cache/kernel-debug"/*; do
+		[ "$path" = "$tree" ] || rm -rf --one-file-system "$path"
+	done
+	if [ ! -e "$tree/.ochre-whole" ]; then
+		need_space 5000
+		"$enter" "$setup/kernel-debug.sh" "$(cat "$cache/root/etc/ochre-root")" "$tree" "$setup/kernel-debug.config"
+		touch "$tree/.ochre-whole"
+	fi
+	publish linux-debug "kernel-debug/$hash"
+}
+
+kerneldebug_progress() {
+	echo "$(grep -cE '^  (CC|AS|RUSTC)' "$1" || true) files compiled"
 }
 
 headers_inputs() {
