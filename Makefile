@@ -8,6 +8,8 @@ SHELL := /bin/bash
 CACHE := $(if $(OCHRE_CACHE),$(OCHRE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/ochre)
 ENTER := scripts/enter.sh
 LAB := $(ENTER) $(CACHE)/target/release/ochre-lab
+# What VMs need: KERNEL=debug boots them on the debug kernel, with the module for it.
+PARTS := workspace qemu $(if $(filter debug,$(KERNEL)),moduledebug,module)
 
 .PHONY: help
 help: ## say what can be made
@@ -16,7 +18,8 @@ help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 	@echo
 	@echo "OCHRE_CACHE (now $(CACHE)) holds what is not of the checkout;"
-	@echo "OCHRE_MIRROR names a Debian mirror; KDIR another kernel tree (make modules)."
+	@echo "OCHRE_MIRROR names a Debian mirror; KDIR another kernel tree (make modules);"
+	@echo "KERNEL=debug boots the debug kernel (demo, vm, pair, test)."
 
 .PHONY: setup
 setup: ## make or bring up to date everything: root file system, kernel tree, QEMU, programs, module
@@ -24,17 +27,17 @@ setup: ## make or bring up to date everything: root file system, kernel tree, QE
 
 .PHONY: demo
 demo: ## two VMs form an InfiniBand subnet and run RDMA programs; report in build/demo
-	@OCHRE_QUIET=1 scripts/setup.sh
+	@OCHRE_QUIET=1 scripts/setup.sh $(PARTS)
 	@$(LAB) demo
 
 .PHONY: vm
 vm: ## a shell in a VM that has an ochre_0
-	@OCHRE_QUIET=1 scripts/setup.sh
+	@OCHRE_QUIET=1 scripts/setup.sh $(PARTS)
 	@$(LAB) vm
 
 .PHONY: pair
 pair: ## shells in two VMs whose HCAs are joined
-	@OCHRE_QUIET=1 scripts/setup.sh
+	@OCHRE_QUIET=1 scripts/setup.sh $(PARTS)
 	@$(LAB) pair
 
 .PHONY: bench
@@ -49,8 +52,8 @@ count: ## hold the engine's instructions for a message to their record; RECORD=1
 
 .PHONY: test
 test: ## all tests: unit, simulation, device without a guest, VMs; ROUNDS=n of each way of the life cycle
-	@OCHRE_QUIET=1 scripts/setup.sh
-	@$(if $(ROUNDS),OCHRE_ROUNDS=$(ROUNDS)) scripts/test.sh
+	@OCHRE_QUIET=1 scripts/setup.sh $(PARTS)
+	@$(if $(ROUNDS),OCHRE_ROUNDS=$(ROUNDS)) scripts/test.sh $(if $(filter debug,$(KERNEL)),vm)
 
 .PHONY: test-unit
 test-unit: ## the tests that need no VM

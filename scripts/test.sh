@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Run the tests and count them.
 #
-#   scripts/test.sh [unit]
+#   scripts/test.sh [unit|vm]
 #
-# `unit`: only what needs no VM. The last line is "N passed, N failed" (and ", N skipped"), over everything.
+# `unit`: only what needs no VM; `vm`: only what needs one, on the kernel that KERNEL names. The last line is
+# "N passed, N failed" (and ", N skipped"), over everything.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 cache=${OCHRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ochre}
@@ -45,12 +46,14 @@ run() {
 }
 
 cd "$top" || exit 1
-run cargo "unit, property and simulation tests; the device in QEMU without a guest" \
-	"$enter" cargo test --profile checked --workspace --locked --no-fail-fast
-run count "instructions of the engine for a message" \
-	"$enter" cargo run --release --quiet --locked -p ochre-lab -- count
-if [ "$what" = all ]; then
-	run vm "tests in virtual machines" "$enter" "$cache/target/release/ochre-lab" test
+if [ "$what" != vm ]; then
+	run cargo "unit, property and simulation tests; the device in QEMU without a guest" \
+		"$enter" cargo test --profile checked --workspace --locked --no-fail-fast
+	run count "instructions of the engine for a message" \
+		"$enter" cargo run --release --quiet --locked -p ochre-lab -- count
+fi
+if [ "$what" != unit ]; then
+	run vm "tests in virtual machines${KERNEL:+, kernel: $KERNEL}" "$enter" "$cache/target/release/ochre-lab" test
 fi
 
 printf '\n%d passed, %d failed' "$passed" "$failed"

@@ -40,10 +40,10 @@ struct Boot {
     /// QEMU with the device [default: the one that set-up built]
     #[arg(long, value_name = "PATH")]
     qemu: Option<PathBuf>,
-    /// Kernel image [default: $KERNEL, or the stock kernel of the root file system]
+    /// Kernel image, or 'debug' [default: $KERNEL, or the stock kernel of the root file system]
     #[arg(long, value_name = "PATH")]
     kernel: Option<PathBuf>,
-    /// Kernel module [default: build/module/ochre.ko]
+    /// Kernel module [default: build/module/ochre.ko, or build/module-debug/ochre.ko]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
     /// libibverbs provider [default: build/provider/libochre-rdmav34.so]
@@ -84,18 +84,22 @@ impl Boot {
             Some(logs) => std::path::absolute(logs)?,
             None => paths::build(logs)?,
         };
-        patience::choose()?;
         let qemu = paths::qemu(self.qemu.as_deref())?;
         let kernel = paths::kernel(self.kernel.as_deref())?;
+        patience::choose(kernel.debug)?;
         let device = match self.device {
-            Device::Ochre => Kind::ochre(self.module.as_deref(), self.provider.as_deref())?,
+            Device::Ochre => Kind::ochre(
+                self.module.as_deref(),
+                kernel.debug,
+                self.provider.as_deref(),
+            )?,
             Device::Rxe => Kind::Rxe,
             Device::None => Kind::None,
         };
         if device == Kind::Rxe && vms < 2 {
             bail!("software RoCE needs the Ethernet between two VMs");
         }
-        let accel = probe::choose(&qemu, &kernel, false)?.accel;
+        let accel = probe::choose(&qemu, &kernel.image, false)?.accel;
         Ok(Options {
             qemu,
             kernel,
@@ -255,7 +259,7 @@ fn run(action: Action) -> Result<i32> {
         Action::Probe { qemu, kernel } => {
             let qemu = paths::qemu(qemu.as_deref())?;
             let kernel = paths::kernel(kernel.as_deref())?;
-            let outcome = probe::choose(&qemu, &kernel, true)?;
+            let outcome = probe::choose(&qemu, &kernel.image, true)?;
             say(format!("{}: {}", outcome.accel, outcome.reason));
             Ok(0)
         }

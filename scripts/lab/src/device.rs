@@ -28,13 +28,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The Ochre HCA with what is built, or with the files named.
+    /// The Ochre HCA with what is built for the stock or the debug kernel, or with the files named.
     ///
     /// # Errors
     /// When something is not built.
-    pub fn ochre(module: Option<&Path>, provider: Option<&Path>) -> Result<Self> {
+    pub fn ochre(module: Option<&Path>, debug: bool, provider: Option<&Path>) -> Result<Self> {
         Ok(Self::Ochre {
-            module: paths::module(module)?,
+            module: paths::module(module, debug)?,
             provider: paths::provider(provider)?,
         })
     }

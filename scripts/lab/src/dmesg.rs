@@ -14,6 +14,7 @@ const SPLATS: &[&str] = &[
     "unable to handle",
     "Unable to handle",
     "INFO: task ",
+    "INFO: trying to register non-static key",
     "hung_task:",
     "blocked for more than",
     "rcu: INFO:",
@@ -36,6 +37,9 @@ const SPLATS: &[&str] = &[
     "list_del corruption",
     "rust_kernel: panicked",
     "rust_panic",
+    "suspected memory leaks",
+    "Kernel memory leak detector disabled",
+    "turning off the locking correctness validator",
 ];
 
 /// The records that tell of a fault in the kernel or in a driver.

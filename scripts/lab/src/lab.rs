@@ -10,10 +10,11 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use serde_json::json;
 
+use crate::debug;
 use crate::device::{self, Kind};
 use crate::exec::{Finished, Program};
 use crate::launch::{Accel, Config, Hca, Side, HCA_ID, ROOT_PORT};
-use crate::paths;
+use crate::paths::{self, Kernel};
 use crate::patience;
 use crate::proto::Command;
 use crate::vm::Vm;
@@ -29,8 +30,8 @@ const UNPLUG_LIMIT: Duration = Duration::from_secs(30);
 pub struct Options {
     /// QEMU to run.
     pub qemu: PathBuf,
-    /// Kernel image to boot.
-    pub kernel: PathBuf,
+    /// Kernel to boot.
+    pub kernel: Kernel,
     /// What executes the guests.
     pub accel: Accel,
     /// Memory of each guest, in MiB.
@@ -134,10 +135,15 @@ impl Lab {
             capture: options.capture.clone().filter(|_| index == 0),
             properties: options.properties.clone(),
         });
+        let mut kernel_arguments: Vec<String> = Vec::new();
+        if options.kernel.debug {
+            kernel_arguments.extend(debug::ARGUMENTS.iter().map(|&argument| argument.to_owned()));
+        }
+        kernel_arguments.extend_from_slice(&options.kernel_arguments);
         Config {
             name: NAMES[index].to_owned(),
             qemu: options.qemu.clone(),
-            kernel: options.kernel.clone(),
+            kernel: options.kernel.image.clone(),
             accel: options.accel,
             memory: options.memory,
             cpus: options.cpus[index],
@@ -147,7 +153,7 @@ impl Lab {
                 server: index == 0,
                 number: number(index),
             }),
-            kernel_arguments: options.kernel_arguments.clone(),
+            kernel_arguments,
             qemu_arguments: options.qemu_arguments.clone(),
         }
     }

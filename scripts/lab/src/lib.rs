@@ -11,6 +11,7 @@ pub mod cleanup;
 pub mod cli;
 pub mod client;
 pub mod control;
+pub mod debug;
 pub mod demo;
 pub mod device;
 pub mod dmesg;

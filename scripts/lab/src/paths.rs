@@ -68,17 +68,43 @@ pub fn qemu(chosen: Option<&Path>) -> Result<PathBuf> {
     existing(path, "QEMU", "run 'make setup', or name one with --qemu")
 }
 
+/// What names the debug kernel where a kernel image may be named.
+const DEBUG: &str = "debug";
+
+/// A kernel to boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its image.
+    pub image: PathBuf,
+    /// Whether it is the debug kernel, with a module of its own.
+    pub debug: bool,
+}
+
 /// The kernel to boot: the one given, `KERNEL`, or the stock one of the root file system.
 ///
 /// # Errors
 /// When there is none.
-pub fn kernel(chosen: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = chosen {
-        return existing(path.to_owned(), "kernel image", "check --kernel");
+pub fn kernel(chosen: Option<&Path>) -> Result<Kernel> {
+    let stock = |image| Kernel {
+        image,
+        debug: false,
+    };
+    let (path, remedy) = match (chosen, env::var_os("KERNEL")) {
+        (Some(path), _) => (path.to_owned(), "check --kernel"),
+        (None, Some(path)) if !path.is_empty() => {
+            (PathBuf::from(path), "check the variable KERNEL")
+        }
+        (None, _) => return stock_kernel().map(stock),
+    };
+    if path == Path::new(DEBUG) {
+        let image = cache()?.join("linux-debug/arch/x86/boot/bzImage");
+        let image = existing(image, "debug kernel", "run 'make kernel-debug'")?;
+        return Ok(Kernel { image, debug: true });
     }
-    if let Some(path) = env::var_os("KERNEL").filter(|path| !path.is_empty()) {
-        return existing(path.into(), "kernel image", "check the variable KERNEL");
-    }
+    existing(path, "kernel image", remedy).map(stock)
+}
+
+fn stock_kernel() -> Result<PathBuf> {
     let mut images: Vec<_> = fs::read_dir("/boot")
         .context("cannot list /boot")?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -95,18 +121,23 @@ pub fn kernel(chosen: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// The kernel module.
+/// The kernel module for the stock kernel or for the debug kernel.
 ///
 /// # Errors
 /// When it is not built.
-pub fn module(chosen: Option<&Path>) -> Result<PathBuf> {
+pub fn module(chosen: Option<&Path>, debug: bool) -> Result<PathBuf> {
     if let Some(path) = chosen {
         return existing(path.to_owned(), "kernel module", "check --module");
     }
+    let (folder, remedy) = if debug {
+        ("module-debug", "run 'scripts/setup.sh moduledebug'")
+    } else {
+        ("module", "run 'make setup', or name one with --module")
+    };
     existing(
-        top()?.join("build/module/ochre.ko"),
+        top()?.join("build").join(folder).join("ochre.ko"),
         "kernel module",
-        "run 'make setup', or name one with --module",
+        remedy,
     )
 }
 

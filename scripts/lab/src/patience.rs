@@ -2,8 +2,8 @@
 //! How much longer than written things may take.
 //!
 //! Time limits in the lab and in its tests are those of the stock kernel on a machine that is not overloaded.
-//! Where something waits, it multiplies its limit by one factor: the variable `OCHRE_PATIENCE`, which scripts
-//! and programs started by a lab get too.
+//! Where something waits, it multiplies its limit by one factor: that of the debug kernel, or the variable
+//! `OCHRE_PATIENCE`, which scripts and programs started by a lab get too.
 
 use std::env;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,16 +14,22 @@ use anyhow::{bail, Result};
 /// Names the factor.
 pub const VARIABLE: &str = "OCHRE_PATIENCE";
 
+/// The factor for a kernel that checks every access to memory and every lock.
+const DEBUG_KERNEL: u32 = 6;
+
 static FACTOR: AtomicU32 = AtomicU32::new(1);
 
-/// Takes the factor from the variable; there is none without it.
+/// Takes the factor from the variable; without it, it is what the kernel needs.
 ///
 /// # Errors
 /// When the variable is no number from 1 to 1000.
-pub fn choose() -> Result<()> {
-    if let Ok(text) = env::var(VARIABLE) {
-        FACTOR.store(parse(&text)?, Ordering::Relaxed);
-    }
+pub fn choose(debug_kernel: bool) -> Result<()> {
+    let factor = match env::var(VARIABLE) {
+        Ok(text) => parse(&text)?,
+        Err(_) if debug_kernel => DEBUG_KERNEL,
+        Err(_) => 1,
+    };
+    FACTOR.store(factor, Ordering::Relaxed);
     Ok(())
 }
 

@@ -7,7 +7,8 @@
 //! something in rounds: so many where nobody asks for another number, each of which may add so many
 //! seconds to the limit; the script finds the number in `OCHRE_ROUNDS`. Exit code 0 is a pass, 4 a skip, with the reason in
 //! the last line of output. After each test the kernels' logs are searched for faults, and a VM
-//! that died or showed one is replaced by a fresh lab, so that one test cannot spoil the next.
+//! that died or showed one is replaced by a fresh lab, so that one test cannot spoil the next. On the debug
+//! kernel, the kernels are asked for lost memory after each test.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Stdout};
@@ -22,6 +23,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::cleanup;
 use crate::control::{Open, VARIABLE};
+use crate::debug;
 use crate::demo::subnet;
 use crate::device::Kind;
 use crate::dmesg;
@@ -205,6 +207,16 @@ fn open(options: &Options) -> Result<Open> {
         subnet::start(lab.vm("a")?)?;
         subnet::wait_active(&lab)?;
     }
+    // What tests find in the logs is their own: a fault of the boot must not hide behind them.
+    for vm in &lab.vms {
+        if let Some(splat) = dmesg::splats(&vm.records(0)).first() {
+            bail!(
+                "VM {}'s kernel said as it booted: {}",
+                vm.name(),
+                splat.text
+            );
+        }
+    }
     Open::new(lab)
 }
 
@@ -254,6 +266,11 @@ fn one(
                     vm.name(),
                     splat.text
                 )));
+            }
+        }
+        if options.kernel.debug {
+            if let Some(fault) = debug::faults(&lab)? {
+                return Ok(Outcome::Failed(fault));
             }
         }
     }
