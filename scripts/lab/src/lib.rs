@@ -18,6 +18,7 @@ pub mod dmesg;
 pub mod exec;
 pub mod guard;
 pub mod ktap;
+pub mod kunit;
 pub mod lab;
 pub mod launch;
 pub mod output;

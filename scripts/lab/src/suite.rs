@@ -8,7 +8,8 @@
 //! seconds to the limit; the script finds the number in `OCHRE_ROUNDS`. Exit code 0 is a pass, 4 a skip, with the reason in
 //! the last line of output. After each test the kernels' logs are searched for faults, and a VM
 //! that died or showed one is replaced by a fresh lab, so that one test cannot spoil the next. On the debug
-//! kernel, the kernels are asked for lost memory after each test.
+//! kernel, the results of the driver's own KUnit suites come first, and after each test the kernels are asked
+//! for lost memory.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Stdout};
@@ -28,6 +29,7 @@ use crate::demo::subnet;
 use crate::device::Kind;
 use crate::dmesg;
 use crate::ktap::{Ktap, Outcome};
+use crate::kunit;
 use crate::lab::{Lab, Options};
 use crate::paths;
 use crate::patience;
@@ -130,6 +132,11 @@ impl Test {
     }
 }
 
+/// Whether a test is among those asked for, by part of its name; nothing asked for is all.
+fn asked(names: &[String], test: &str) -> bool {
+    names.is_empty() || names.iter().any(|name| test.contains(name))
+}
+
 fn tests(names: &[String]) -> Result<Vec<Test>> {
     let folder = paths::top()?.join("tests/vm");
     let mut scripts: Vec<PathBuf> = fs::read_dir(&folder)
@@ -144,12 +151,9 @@ fn tests(names: &[String]) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
     for script in scripts {
         let test = Test::read(&script)?;
-        if names.is_empty() || names.iter().any(|name| test.name.contains(name)) {
+        if asked(names, &test.name) {
             tests.push(test);
         }
-    }
-    if tests.is_empty() {
-        bail!("no test in {} has such a name", folder.display());
     }
     // Those that share the lab come first, while it runs.
     tests.sort_by_key(|test| !test.pair);
@@ -166,8 +170,19 @@ pub fn run(options: Options, names: &[String], rounds: Option<u32>) -> Result<i3
     if let Some(rounds) = rounds {
         tests.iter_mut().for_each(|test| test.set_rounds(rounds));
     }
-    let mut ktap = Ktap::new(io::stdout(), tests.len())?;
+    let mut suites = Vec::new();
+    if options.kernel.debug && matches!(options.device, Kind::Ochre { .. }) {
+        suites = kunit::suites()?;
+        suites.retain(|suite| asked(names, suite));
+    }
+    if tests.is_empty() && suites.is_empty() {
+        bail!("no test has such a name");
+    }
+    let mut ktap = Ktap::new(io::stdout(), suites.len() + tests.len())?;
     let mut lab: Option<Open> = None;
+    if !suites.is_empty() {
+        own_suites(&suites, &options, &mut lab, &mut ktap)?;
+    }
     for test in &tests {
         let start = Instant::now();
         if !test.pair {
@@ -200,6 +215,47 @@ fn keep_logs(logs: &Path, test: &str) {
     }
 }
 
+/// Reports what the driver's own suites said when the module was loaded.
+fn own_suites(
+    suites: &[String],
+    options: &Options,
+    lab: &mut Option<Open>,
+    ktap: &mut Ktap<Stdout>,
+) -> Result<()> {
+    let records = shared(options, lab, ktap).and_then(|open| Ok(open.read().vm("a")?.records(0)));
+    for suite in suites {
+        let outcome = match &records {
+            Ok(records) => {
+                let (lines, outcome) = kunit::result(records, suite);
+                for line in lines {
+                    ktap.line(&line)?;
+                }
+                outcome
+            }
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        };
+        ktap.result(suite, &outcome, 0.0)?;
+    }
+    Ok(())
+}
+
+/// The lab that tests share; booted if there is none.
+fn shared<'a>(
+    options: &Options,
+    lab: &'a mut Option<Open>,
+    ktap: &mut Ktap<Stdout>,
+) -> Result<&'a Open> {
+    if lab.is_none() {
+        let start = Instant::now();
+        *lab = Some(open(options)?);
+        ktap.comment(&format!(
+            "a lab of two VMs with a subnet is up after {:.1} s",
+            start.elapsed().as_secs_f64()
+        ))?;
+    }
+    lab.as_ref().context("the lab is gone")
+}
+
 /// Boots the lab that tests share.
 fn open(options: &Options) -> Result<Open> {
     let lab = Lab::boot(options.clone()).context("booting the lab")?;
@@ -227,15 +283,7 @@ fn one(
     ktap: &mut Ktap<Stdout>,
 ) -> Result<Outcome> {
     let open_lab = if test.pair {
-        if lab.is_none() {
-            let start = Instant::now();
-            *lab = Some(open(options)?);
-            ktap.comment(&format!(
-                "a lab of two VMs with a subnet is up after {:.1} s",
-                start.elapsed().as_secs_f64()
-            ))?;
-        }
-        lab.as_ref()
+        Some(shared(options, lab, ktap)?)
     } else {
         None
     };
