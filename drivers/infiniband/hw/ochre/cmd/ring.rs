@@ -100,12 +100,79 @@ struct Answer {
     bad_field: u8,
 }
 
+/// Bytes of a slot that hold the answer.
+const ANSWER_BYTES: usize = CmdSlot::SIZE - ANSWER;
+
+impl Answer {
+    fn from_bytes(bytes: &[u8; ANSWER_BYTES]) -> Self {
+        Self {
+            written: u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            status: bytes[offset_of!(CmdSlot, status) - ANSWER],
+            bad_field: bytes[offset_of!(CmdSlot, bad_field) - ANSWER],
+        }
+    }
+
+    /// Whether the command was done and has `wanted` bytes of output.
+    fn judge(self, wanted: usize) -> Result<(), Failure> {
+        if self.status != cmd::Status::Ok.raw() {
+            return Err(Failure::Refused {
+                status: self.status,
+                bad_field: self.bad_field,
+            });
+        }
+        if (self.written as usize) < wanted {
+            return Err(Failure::ShortOutput {
+                written: self.written,
+            });
+        }
+        Ok(())
+    }
+}
+
 struct State {
     /// Index of the next slot.
     producer: u32,
     /// Which mailbox the command of a slot has; `None` where the slot is free.
     slots: [Option<u8>; SLOTS],
     mailboxes: [Mailbox; MAILBOXES],
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            producer: 0,
+            slots: [None; SLOTS],
+            mailboxes: [Mailbox::Free; MAILBOXES],
+        }
+    }
+
+    /// The slot and the mailbox of the next command, if there is room: the last mailboxes are for
+    /// callers that must not sleep.
+    fn room(&self, sleep: bool) -> Option<(usize, usize)> {
+        let slot = self.producer as usize % SLOTS;
+        if self.slots[slot].is_some() {
+            return None;
+        }
+        let usable = if sleep { SLOTS } else { MAILBOXES };
+        let mailbox = self.mailboxes[..usable]
+            .iter()
+            .position(|&m| m == Mailbox::Free)?;
+        Some((slot, mailbox))
+    }
+
+    /// The device has the command in a slot, which [`State::room`] has given.
+    fn sent(&mut self, slot: usize, mailbox: usize) {
+        self.producer = self.producer.wrapping_add(1);
+        self.slots[slot] = Some(mailbox as u8);
+        self.mailboxes[mailbox] = Mailbox::Pending;
+    }
+
+    /// The device has handed a slot back.
+    fn answered(&mut self, slot: usize, answer: Answer) {
+        if let Some(mailbox) = self.slots[slot].take() {
+            self.mailboxes[usize::from(mailbox)] = Mailbox::Done(answer);
+        }
+    }
 }
 
 /// The command queue.
@@ -130,11 +197,7 @@ impl CommandQueue {
             mem: Buffer::new(dev, MAILBOX_OFFSET + MAILBOXES * MAILBOX_BYTES)?,
             events: AtomicFlag::new(false),
             dead: AtomicFlag::new(false),
-            state <- new_spinlock_irq!(State {
-                producer: 0,
-                slots: [None; SLOTS],
-                mailboxes: [Mailbox::Free; MAILBOXES],
-            }),
+            state <- new_spinlock_irq!(State::new()),
             change <- new_condvar!(),
         })
     }
@@ -257,15 +320,7 @@ impl CommandQueue {
         out_len: usize,
         sleep: bool,
     ) -> Option<usize> {
-        let slot = state.producer as usize % SLOTS;
-        if state.slots[slot].is_some() {
-            return None;
-        }
-        let usable = if sleep { SLOTS } else { MAILBOXES };
-        let mailbox = state.mailboxes[..usable]
-            .iter()
-            .position(|&m| m == Mailbox::Free)?;
-
+        let (slot, mailbox) = state.room(sleep)?;
         let in_offset = MAILBOX_OFFSET + mailbox * MAILBOX_BYTES;
         let out_offset = in_offset + INPUT_BYTES;
         let entry = CmdSlot {
@@ -293,22 +348,21 @@ impl CommandQueue {
         self.mem.write(slot_offset(slot), &entry.to_bytes()).ok()?;
         // The device reads slot and mailbox once it sees the producer index.
         dma_mb(Write);
-        state.producer = state.producer.wrapping_add(1);
+        state.sent(slot, mailbox);
         self.mem
             .store32(offset_of!(CmdRecord, producer), state.producer)
             .ok()?;
         // The doorbell comes after the index.
         mb(Full);
-
-        state.slots[slot] = Some(mailbox as u8);
-        state.mailboxes[mailbox] = Mailbox::Pending;
         Some(mailbox)
     }
 
     /// Takes slots back that the device has handed back.
     fn reap(&self, state: &mut State) {
-        for (slot, used) in state.slots.iter_mut().enumerate() {
-            let Some(mailbox) = *used else { continue };
+        for slot in 0..SLOTS {
+            if state.slots[slot].is_none() {
+                continue;
+            }
             let offset = slot_offset(slot);
             match self.mem.load8(offset + OWNER) {
                 Ok(cmd::OWNER_DRIVER) => {}
@@ -316,39 +370,136 @@ impl CommandQueue {
             }
             // The device writes the owner last.
             dma_mb(Read);
-            let mut answer = [0; CmdSlot::SIZE - ANSWER];
-            if self.mem.copy_out(offset + ANSWER, &mut answer).is_err() {
-                continue;
+            if let Ok(answer) = self.mem.read(offset + ANSWER) {
+                state.answered(slot, Answer::from_bytes(&answer));
             }
-            *used = None;
-            state.mailboxes[usize::from(mailbox)] = Mailbox::Done(Answer {
-                written: u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]),
-                status: answer[offset_of!(CmdSlot, status) - ANSWER],
-                bad_field: answer[offset_of!(CmdSlot, bad_field) - ANSWER],
-            });
         }
     }
 
     /// Judges an answer, and copies its output.
     fn take(&self, mailbox: usize, answer: Answer, output: &mut [u8]) -> Result<(), Failure> {
-        if answer.status != cmd::Status::Ok.raw() {
-            return Err(Failure::Refused {
-                status: answer.status,
-                bad_field: answer.bad_field,
-            });
-        }
-        let short = Failure::ShortOutput {
-            written: answer.written,
-        };
-        if (answer.written as usize) < output.len() {
-            return Err(short);
-        }
+        answer.judge(output.len())?;
         let offset = MAILBOX_OFFSET + mailbox * MAILBOX_BYTES + INPUT_BYTES;
-        self.mem.copy_out(offset, output).map_err(|_| short)
+        self.mem
+            .copy_out(offset, output)
+            .map_err(|_| Failure::ShortOutput {
+                written: answer.written,
+            })
     }
 }
 
 /// Where a slot begins.
 fn slot_offset(slot: usize) -> usize {
     CmdRecord::SIZE + slot * CmdSlot::SIZE
+}
+
+#[kunit_tests(ochre_cmd_ring)]
+mod tests {
+    use super::*;
+
+    const OK: Answer = Answer {
+        written: 16,
+        status: cmd::Status::Ok.raw(),
+        bad_field: 0,
+    };
+
+    /// Sends a command: gives its slot and mailbox.
+    fn send(state: &mut State, sleep: bool) -> Option<(usize, usize)> {
+        let (slot, mailbox) = state.room(sleep)?;
+        state.sent(slot, mailbox);
+        Some((slot, mailbox))
+    }
+
+    #[test]
+    fn commands_take_slots_in_order_until_the_ring_is_full() {
+        let mut state = State::new();
+        for i in 0..SLOTS {
+            assert_eq!(send(&mut state, true), Some((i, i)));
+        }
+        assert_eq!(state.room(true), None);
+        assert_eq!(state.room(false), None);
+    }
+
+    #[test]
+    fn a_slot_is_free_with_its_answer_but_its_mailbox_only_when_taken() {
+        let mut state = State::new();
+        for _ in 0..SLOTS {
+            send(&mut state, true);
+        }
+        state.answered(0, OK);
+        assert!(state.mailboxes[0] == Mailbox::Done(OK));
+        // No mailbox for one who may sleep, but one for who must not.
+        assert_eq!(state.room(true), None);
+        assert_eq!(state.room(false), Some((0, SLOTS)));
+        state.mailboxes[0] = Mailbox::Free;
+        assert_eq!(state.room(true), Some((0, 0)));
+    }
+
+    #[test]
+    fn answers_in_any_order_free_the_next_slot_in_its_turn() {
+        let mut state = State::new();
+        for _ in 0..SLOTS {
+            send(&mut state, true);
+        }
+        for slot in (1..SLOTS).rev() {
+            state.answered(slot, OK);
+            state.mailboxes[slot] = Mailbox::Free;
+        }
+        // The device takes slots in order, and has not handed the first one back.
+        assert_eq!(state.room(true), None);
+        state.answered(0, OK);
+        assert_eq!(state.room(true), Some((0, 1)));
+    }
+
+    #[test]
+    fn the_producer_index_runs_around_32_bits() {
+        let mut state = State::new();
+        state.producer = u32::MAX;
+        assert_eq!(send(&mut state, true), Some((SLOTS - 1, 0)));
+        assert_eq!(state.producer, 0);
+        assert_eq!(send(&mut state, true), Some((0, 1)));
+    }
+
+    #[test]
+    fn an_answer_without_a_command_is_no_matter() {
+        let mut state = State::new();
+        state.answered(3, OK);
+        assert!(state.mailboxes.iter().all(|&m| m == Mailbox::Free));
+    }
+
+    #[test]
+    fn answers_are_read_from_the_end_of_a_slot() {
+        let slot = CmdSlot {
+            out_written: 0x0102_0304,
+            status: 5,
+            bad_field: 0x2c,
+            owner: cmd::OWNER_DRIVER,
+            ..CmdSlot::default()
+        };
+        let mut bytes = [0; ANSWER_BYTES];
+        bytes.copy_from_slice(&slot.to_bytes()[ANSWER..]);
+        let answer = Answer::from_bytes(&bytes);
+        assert_eq!(answer.written, 0x0102_0304);
+        assert_eq!(answer.status, 5);
+        assert_eq!(answer.bad_field, 0x2c);
+    }
+
+    #[test]
+    fn refusals_and_short_answers_are_failures() {
+        assert_eq!(OK.judge(16), Ok(()));
+        assert_eq!(OK.judge(0), Ok(()));
+        assert_eq!(OK.judge(17), Err(Failure::ShortOutput { written: 16 }));
+        let refused = Answer {
+            status: 3,
+            bad_field: 8,
+            ..OK
+        };
+        assert_eq!(
+            refused.judge(0),
+            Err(Failure::Refused {
+                status: 3,
+                bad_field: 8
+            })
+        );
+    }
 }
