@@ -89,7 +89,7 @@ fn flush_if_dead(hca: Hca<'_, Ochre>, qp: &Qp, side: Side) {
 }
 
 /// The header of a send, as far as its operation makes it, and the operands of an atomic.
-fn header(qp: &Qp, op: &SendOp<'_, Ochre>) -> Result<(SendWqe, Option<AtomicSegment>)> {
+fn header(qp_type: QpType, op: &SendOp<'_, Ochre>) -> Result<(SendWqe, Option<AtomicSegment>)> {
     let imm = |imm: &Option<[u8; 4]>| u32::from_le_bytes(imm.unwrap_or_default());
     let rdma = |opcode: SendOpcode, remote_addr: u64, rkey: u32| SendWqe {
         opcode: opcode.raw(),
@@ -123,7 +123,7 @@ fn header(qp: &Qp, op: &SendOp<'_, Ochre>) -> Result<(SendWqe, Option<AtomicSegm
             let remote = u64::from(ah.number()) | u64::from(remote_qpn) << 32;
             SendWqe {
                 imm: imm(&data),
-                pkey_index: match qp.qp_type() {
+                pkey_index: match qp_type {
                     QpType::Gsi => pkey_index,
                     _ => 0,
                 },
@@ -176,7 +176,7 @@ fn header(qp: &Qp, op: &SendOp<'_, Ochre>) -> Result<(SendWqe, Option<AtomicSegm
 
 fn send_one(qp: &Qp, batch: &mut Batch<'_>, wr: &SendWr<'_, Ochre>) -> Result {
     let mut slot = batch.slot()?;
-    let (mut header, atomic) = header(qp, &wr.op()?)?;
+    let (mut header, atomic) = header(qp.qp_type(), &wr.op()?)?;
     let flags = wr.flags();
     header.wr_id = wr.wr_id();
     for (flag, bit) in [
@@ -243,4 +243,102 @@ fn recv_one(qp: &Qp, batch: &mut Batch<'_>, wr: &RecvWr<'_>) -> Result {
     })?;
     batch.push();
     Ok(())
+}
+
+#[kunit_tests(ochre_post)]
+mod tests {
+    use super::*;
+
+    fn rc(op: &SendOp<'_, Ochre>) -> Result<(SendWqe, Option<AtomicSegment>)> {
+        header(QpType::Rc, op)
+    }
+
+    /// Address and key at the peer that the tests use.
+    const REMOTE: u64 = 0x1122_3344_5566_7788;
+    const KEY: u32 = 0x99aa_bbcc;
+
+    #[test]
+    fn sends_name_no_memory_of_the_peer() -> Result {
+        let (send, atomic) = rc(&SendOp::Send)?;
+        let expected = SendWqe {
+            opcode: SendOpcode::Send.raw(),
+            ..SendWqe::default()
+        };
+        assert!(send == expected);
+        assert!(atomic.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn immediate_data_keep_their_bytes() -> Result {
+        let imm = [1, 2, 3, 4];
+        for op in [
+            SendOp::SendImm { imm },
+            SendOp::Write {
+                remote_addr: REMOTE,
+                rkey: KEY,
+                imm: Some(imm),
+            },
+        ] {
+            let (header, _) = rc(&op)?;
+            let at = core::mem::offset_of!(SendWqe, imm);
+            assert_eq!(header.to_bytes()[at..][..4], imm);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn writes_and_reads_carry_address_and_key() -> Result {
+        let (write, _) = rc(&SendOp::Write {
+            remote_addr: REMOTE,
+            rkey: KEY,
+            imm: None,
+        })?;
+        let (read, _) = rc(&SendOp::Read {
+            remote_addr: REMOTE,
+            rkey: KEY,
+        })?;
+        assert_eq!((write.remote, write.key), (REMOTE, KEY));
+        assert_eq!((read.remote, read.key), (REMOTE, KEY));
+        assert_eq!(write.opcode, SendOpcode::Write.raw());
+        assert_eq!(read.opcode, SendOpcode::Read.raw());
+        Ok(())
+    }
+
+    #[test]
+    fn atomics_have_their_operands() -> Result {
+        let (swap, operands) = rc(&SendOp::CompareSwap {
+            remote_addr: REMOTE,
+            rkey: KEY,
+            compare: 5,
+            swap: 6,
+        })?;
+        let expected = AtomicSegment {
+            swap_or_add: 6,
+            compare: 5,
+        };
+        assert_eq!(swap.opcode, SendOpcode::CompareSwap.raw());
+        assert!(operands == Some(expected));
+
+        let (add, operands) = rc(&SendOp::FetchAdd {
+            remote_addr: REMOTE,
+            rkey: KEY,
+            add: 7,
+        })?;
+        let expected = AtomicSegment {
+            swap_or_add: 7,
+            compare: 0,
+        };
+        assert_eq!(add.opcode, SendOpcode::FetchAdd.raw());
+        assert!(operands == Some(expected));
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_device_does_not_do_is_refused() {
+        assert_eq!(
+            rc(&SendOp::LocalInvalidate { rkey: KEY }).err(),
+            Some(EINVAL)
+        );
+    }
 }

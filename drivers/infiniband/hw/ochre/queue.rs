@@ -54,14 +54,62 @@ pub(crate) struct Indices {
     tail: u32,
 }
 
+impl Indices {
+    /// How many requests the queue has.
+    fn used(&self) -> u32 {
+        self.producer.wrapping_sub(self.tail)
+    }
+
+    /// Takes slots back: those before `index`. An index that is not in the queue is a fault of the
+    /// device, and changes nothing.
+    fn complete(&mut self, index: u32) {
+        if index.wrapping_sub(self.tail) <= self.used() {
+            self.tail = index;
+        }
+    }
+
+    /// Takes the oldest request's slot back: gives its index.
+    fn take_oldest(&mut self) -> Option<u32> {
+        if self.used() == 0 {
+            return None;
+        }
+        let oldest = self.tail;
+        self.tail = oldest.wrapping_add(1);
+        Some(oldest)
+    }
+}
+
+/// Where the slots of a queue lie in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    /// Byte offset of the first one.
+    offset: usize,
+    log_num: u8,
+    log_stride: u8,
+}
+
+impl Slots {
+    /// How many there are.
+    fn num(self) -> u32 {
+        1 << self.log_num
+    }
+
+    /// Bytes of one.
+    fn stride(self) -> usize {
+        1 << self.log_stride
+    }
+
+    /// Byte offset of the slot of an index.
+    fn at(self, index: u32) -> usize {
+        let slot = index & (self.num() - 1);
+        self.offset + ((slot as usize) << self.log_stride)
+    }
+}
+
 /// One of the two queues of a queue pair.
 #[pin_data]
 pub(crate) struct WorkQueue {
-    side: Side,
-    /// Byte offset of the first slot in the buffer.
-    offset: usize,
-    log_slots: u8,
-    log_stride: u8,
+    slots: Slots,
     #[pin]
     indices: SpinLockIrq<Indices>,
 }
@@ -85,17 +133,19 @@ impl Queues {
         try_pin_init!(Self {
             mem: Block::new(dev, layout.bytes as usize)?,
             send <- pin_init!(WorkQueue {
-                side: Side::Send,
-                offset: layout.sq_offset as usize,
-                log_slots: layout.log_sq_slots,
-                log_stride: layout.log_sq_stride,
+                slots: Slots {
+                    offset: layout.sq_offset as usize,
+                    log_num: layout.log_sq_slots,
+                    log_stride: layout.log_sq_stride,
+                },
                 indices <- new_spinlock_irq!(Indices::default()),
             }),
             recv <- pin_init!(WorkQueue {
-                side: Side::Recv,
-                offset: layout.rq_offset as usize,
-                log_slots: layout.log_rq_slots,
-                log_stride: layout.log_rq_stride,
+                slots: Slots {
+                    offset: layout.rq_offset as usize,
+                    log_num: layout.log_rq_slots,
+                    log_stride: layout.log_rq_stride,
+                },
                 indices <- new_spinlock_irq!(Indices::default()),
             }),
         })
@@ -121,7 +171,7 @@ impl Queues {
         let before = indices.producer;
         let result = fill(&mut Batch {
             mem: &self.mem,
-            queue,
+            slots: queue.slots,
             indices: &mut indices,
         });
         let mut wake = false;
@@ -155,12 +205,7 @@ impl Queues {
 
     /// Takes slots back: those before `index`, which a completion says are free.
     pub(crate) fn complete(&self, side: Side, index: u32) {
-        let mut indices = self.queue(side).indices.lock();
-        let done = index.wrapping_sub(indices.tail);
-        // An index that is not in the queue is a fault of the device, and changes nothing.
-        if done <= indices.producer.wrapping_sub(indices.tail) {
-            indices.tail = index;
-        }
+        self.queue(side).indices.lock().complete(index);
     }
 
     /// Takes the oldest request of a queue back that a dead device will not complete: gives its
@@ -168,16 +213,12 @@ impl Queues {
     pub(crate) fn flush_one(&self, side: Side) -> Option<u64> {
         let queue = self.queue(side);
         let mut indices = queue.indices.lock();
-        if indices.tail == indices.producer {
-            return None;
-        }
-        let offset = queue.slot(indices.tail)
-            + match side {
-                Side::Send => offset_of!(SendWqe, wr_id),
-                Side::Recv => offset_of!(RecvWqe, wr_id),
-            };
-        indices.tail = indices.tail.wrapping_add(1);
-        self.mem.load64(offset).ok()
+        let oldest = indices.take_oldest()?;
+        let wr_id = match side {
+            Side::Send => offset_of!(SendWqe, wr_id),
+            Side::Recv => offset_of!(RecvWqe, wr_id),
+        };
+        self.mem.load64(queue.slots.at(oldest) + wr_id).ok()
     }
 
     /// Forgets all requests: the queue pair was reset.
@@ -188,14 +229,6 @@ impl Queues {
         // The record is always in the memory.
         let _ = self.mem.store32(offset_of!(QpRecord, sq_producer), 0);
         let _ = self.mem.store32(offset_of!(QpRecord, rq_producer), 0);
-    }
-}
-
-impl WorkQueue {
-    /// Byte offset of the slot of an index.
-    fn slot(&self, index: u32) -> usize {
-        let slot = index & ((1 << self.log_slots) - 1);
-        self.offset + ((slot as usize) << self.log_stride)
     }
 }
 
@@ -211,23 +244,22 @@ pub(crate) struct Posted {
 /// New requests of a queue, while its lock is held.
 pub(crate) struct Batch<'a> {
     mem: &'a Block,
-    queue: &'a WorkQueue,
+    slots: Slots,
     indices: &'a mut Indices,
 }
 
 impl<'a> Batch<'a> {
     /// The next free slot; [`ENOMEM`] where the queue is full.
     pub(crate) fn slot(&self) -> Result<Slot<'a>> {
-        let used = self.indices.producer.wrapping_sub(self.indices.tail);
-        if used >= 1 << self.queue.log_slots {
+        if self.indices.used() >= self.slots.num() {
             return Err(ENOMEM);
         }
-        let start = self.queue.slot(self.indices.producer);
+        let start = self.slots.at(self.indices.producer);
         Ok(Slot {
             mem: self.mem,
             start,
             at: start,
-            end: start + (1 << self.queue.log_stride),
+            end: start + self.slots.stride(),
         })
     }
 
@@ -283,5 +315,68 @@ impl Slot<'_> {
     /// Writes the header of a receive.
     pub(crate) fn recv_header(&self, header: &RecvWqe) -> Result {
         self.mem.write(self.start, &header.to_bytes())
+    }
+}
+
+#[kunit_tests(ochre_queue)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_lie_one_behind_the_other_and_come_again() {
+        let slots = Slots {
+            offset: 128,
+            log_num: 2,
+            log_stride: 6,
+        };
+        assert_eq!(slots.num(), 4);
+        assert_eq!(slots.stride(), 64);
+        assert_eq!(slots.at(0), 128);
+        assert_eq!(slots.at(3), 128 + 3 * 64);
+        assert_eq!(slots.at(4), 128);
+        assert_eq!(slots.at(u32::MAX), 128 + 3 * 64);
+    }
+
+    #[test]
+    fn a_queue_of_one_slot_has_that_slot_always() {
+        let slots = Slots {
+            offset: 0,
+            log_num: 0,
+            log_stride: 10,
+        };
+        assert_eq!(slots.at(0), 0);
+        assert_eq!(slots.at(u32::MAX), 0);
+    }
+
+    #[test]
+    fn indices_count_around_the_end_of_32_bits() {
+        let mut indices = Indices {
+            producer: 2,
+            tail: u32::MAX - 1,
+        };
+        assert_eq!(indices.used(), 4);
+        indices.complete(u32::MAX);
+        assert_eq!(indices.used(), 3);
+        indices.complete(1);
+        assert_eq!(indices.used(), 1);
+        assert_eq!(indices.take_oldest(), Some(1));
+        assert_eq!(indices.take_oldest(), None);
+        assert_eq!(indices.used(), 0);
+    }
+
+    #[test]
+    fn completions_of_what_was_not_posted_change_nothing() {
+        let mut indices = Indices {
+            producer: 10,
+            tail: 6,
+        };
+        for index in [5, 11, 0, u32::MAX] {
+            indices.complete(index);
+            assert_eq!(indices.tail, 6);
+        }
+        indices.complete(6);
+        assert_eq!(indices.used(), 4);
+        indices.complete(10);
+        assert_eq!(indices.used(), 0);
     }
 }
