@@ -58,6 +58,11 @@ struct State {
     arm: u32,
 }
 
+/// Whether an entry whose owner byte is `owner` is that of `index`, and not one of the pass before.
+fn is_written(owner: u8, index: u32, log_entries: u8) -> bool {
+    (owner & EQE_PHASE != 0) == ((index >> log_entries) & 1 == 0)
+}
+
 /// An event queue and its memory.
 #[pin_data]
 pub(crate) struct EventQueue {
@@ -118,8 +123,7 @@ impl EventQueue {
         let size = 1u32 << self.log_entries;
         let offset = EqRecord::SIZE + (index & (size - 1)) as usize * Eqe::SIZE;
         let owner = self.mem.load8(offset + offset_of!(Eqe, owner)).ok()?;
-        let phase = (index >> self.log_entries) & 1 == 0;
-        if (owner & EQE_PHASE != 0) != phase {
+        if !is_written(owner, index, self.log_entries) {
             return None;
         }
         // The device writes the owner last.
@@ -195,5 +199,28 @@ impl EventQueue {
             }
             self.state.lock().handled = index.wrapping_add(1);
         }
+    }
+}
+
+#[kunit_tests(ochre_eq)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_phase_turns_with_each_pass() {
+        for index in [0, 1, 63, 128, 191] {
+            assert!(is_written(EQE_PHASE, index, 6));
+            assert!(!is_written(0, index, 6));
+        }
+        for index in [64, 127, 192, u32::MAX] {
+            assert!(!is_written(EQE_PHASE, index, 6));
+            assert!(is_written(0, index, 6));
+        }
+    }
+
+    #[test]
+    fn other_bits_of_the_owner_are_no_matter() {
+        assert!(is_written(0xff, 0, 12));
+        assert!(!is_written(0xfe, 0, 12));
     }
 }

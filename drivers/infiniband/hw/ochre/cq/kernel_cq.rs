@@ -145,9 +145,8 @@ impl KernelCq {
 
     /// Whether the device has written the entry of an index.
     fn is_valid(&self, index: u32) -> bool {
-        let phase = (index >> self.log_entries) & 1 == 0;
         match self.mem.load8(self.offset(index) + offset_of!(Cqe, owner)) {
-            Ok(owner) => (owner & cqe::CQE_PHASE != 0) == phase,
+            Ok(owner) => is_written(owner, index, self.log_entries),
             Err(_) => false,
         }
     }
@@ -233,17 +232,27 @@ impl KernelCq {
     /// Arms the queue. Gives whether there are completions already.
     pub(crate) fn arm(&self, solicited_only: bool) -> Result<bool> {
         let mut state = self.state.lock();
-        let kind = if solicited_only {
-            queue::CQ_ARM_SOLICITED
-        } else {
-            queue::CQ_ARM_NEXT
-        };
-        state.arm = (state.arm & !queue::CQ_ARM_KIND).wrapping_add(queue::CQ_ARM_STEP) | kind;
+        state.arm = next_arm(state.arm, solicited_only);
         self.mem.store32(offset_of!(CqRecord, arm), state.arm)?;
         // The device must see this before the queue is looked at once more.
         mb(Full);
         Ok(self.is_valid(state.consumer))
     }
+}
+
+/// Whether an entry whose owner byte is `owner` is that of `index`, and not one of the pass before.
+fn is_written(owner: u8, index: u32, log_entries: u8) -> bool {
+    (owner & cqe::CQE_PHASE != 0) == ((index >> log_entries) & 1 == 0)
+}
+
+/// The value that arms a queue after `last` did: another one each time.
+fn next_arm(last: u32, solicited_only: bool) -> u32 {
+    let kind = if solicited_only {
+        queue::CQ_ARM_SOLICITED
+    } else {
+        queue::CQ_ARM_NEXT
+    };
+    (last & !queue::CQ_ARM_KIND).wrapping_add(queue::CQ_ARM_STEP) | kind
 }
 
 /// The queue pair that an entry is of.
@@ -321,5 +330,101 @@ fn status(raw: u8) -> WcStatus {
         Some(CqeStatus::RetryExceeded) => WcStatus::RetryExcErr,
         Some(CqeStatus::RnrRetryExceeded) => WcStatus::RnrRetryExcErr,
         Some(CqeStatus::General) | None => WcStatus::GeneralErr,
+    }
+}
+
+#[kunit_tests(ochre_cq)]
+mod tests {
+    use super::*;
+
+    const fn member(wire_number: u32, port: u8, number: u32) -> Member {
+        Member {
+            wire_number,
+            port,
+            number,
+        }
+    }
+
+    /// Both special QPs of two ports, and two others, in their order.
+    const MEMBERS: [Member; 6] = [
+        member(0, 1, 0x10),
+        member(0, 2, 0x12),
+        member(1, 1, 0x11),
+        member(1, 2, 0x13),
+        member(0x40, 0, 0x40),
+        member(0x41, 0, 0x41),
+    ];
+
+    fn found(qpn: u32, port: u8) -> Option<u32> {
+        let entry = Cqe {
+            qpn,
+            port,
+            ..Cqe::default()
+        };
+        find(&MEMBERS, &entry).map(|member| member.number)
+    }
+
+    #[test]
+    fn members_are_found_by_number_and_special_ones_by_port_too() {
+        assert_eq!(found(0x40, 0), Some(0x40));
+        assert_eq!(found(0x41, 0), Some(0x41));
+        assert_eq!(found(0, 1), Some(0x10));
+        assert_eq!(found(0, 2), Some(0x12));
+        assert_eq!(found(1, 2), Some(0x13));
+        // Sends name no port.
+        assert_eq!(found(1, 0), Some(0x11));
+    }
+
+    #[test]
+    fn nobody_is_found_for_others() {
+        assert_eq!(found(2, 0), None);
+        assert_eq!(found(0x42, 0), None);
+        assert_eq!(found(1, 3), None);
+        assert_eq!(found(NO_QP, 0), None);
+        assert!(find(&[], &Cqe::default()).is_none());
+    }
+
+    #[test]
+    fn the_order_of_members_is_that_of_their_numbers_on_the_wire() {
+        assert!(MEMBERS.is_sorted());
+    }
+
+    #[test]
+    fn each_arming_has_another_value_of_its_kind() {
+        let mut last = u32::MAX - 5;
+        for solicited_only in [true, false, false, true] {
+            let next = next_arm(last, solicited_only);
+            assert!(next != last);
+            assert!(next & !queue::CQ_ARM_KIND != last & !queue::CQ_ARM_KIND);
+            assert_eq!(
+                next & queue::CQ_ARM_KIND,
+                if solicited_only {
+                    queue::CQ_ARM_SOLICITED
+                } else {
+                    queue::CQ_ARM_NEXT
+                }
+            );
+            last = next;
+        }
+    }
+
+    #[test]
+    fn the_phase_turns_with_each_pass() {
+        for (index, phase) in [(0, true), (7, true), (8, false), (15, false), (16, true)] {
+            assert_eq!(is_written(cqe::CQE_PHASE, index, 3), phase);
+            assert_eq!(is_written(0, index, 3), !phase);
+        }
+        assert!(is_written(0, u32::MAX, 3));
+    }
+
+    #[test]
+    fn statuses_are_those_of_the_verbs() {
+        for raw in 0..=u8::MAX {
+            let expected = match CqeStatus::from_raw(raw) {
+                Some(_) => u32::from(raw),
+                None => WcStatus::GeneralErr as u32,
+            };
+            assert_eq!(status(raw) as u32, expected);
+        }
     }
 }
