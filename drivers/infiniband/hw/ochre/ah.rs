@@ -12,7 +12,10 @@ use crate::{
     },
     device::Data,
     hw::{
-        cmd::qp,
+        cmd::{
+            device::QueryDeviceOut,
+            qp, //
+        },
         verbs::{
             AddressVector,
             AV_GRH, //
@@ -51,10 +54,10 @@ impl Ah {
     }
 }
 
-/// A path as the device knows it; [`EINVAL`] where it leads nowhere.
-pub(crate) fn to_hw(data: &Data<'_>, attr: &AhAttr) -> Result<AddressVector> {
+/// A path as a device with these limits knows it; [`EINVAL`] where it leads nowhere.
+pub(crate) fn to_hw(limits: &QueryDeviceOut, attr: &AhAttr) -> Result<AddressVector> {
     let port = u8::try_from(attr.port).map_err(|_| EINVAL)?;
-    if !(1..=data.limits.ports).contains(&port) || attr.sl > MAX_SL {
+    if !(1..=limits.ports).contains(&port) || attr.sl > MAX_SL {
         return Err(EINVAL);
     }
 
@@ -67,7 +70,7 @@ pub(crate) fn to_hw(data: &Data<'_>, attr: &AhAttr) -> Result<AddressVector> {
         ..AddressVector::default()
     };
     if let Some(grh) = &attr.grh {
-        if u16::from(grh.sgid_index) >= data.limits.gids || grh.flow_label & !FLOW_LABEL != 0 {
+        if u16::from(grh.sgid_index) >= limits.gids || grh.flow_label & !FLOW_LABEL != 0 {
             return Err(EINVAL);
         }
         av.dgid = grh.dgid;
@@ -116,7 +119,7 @@ pub(crate) fn create(
 ) -> Result<Ah> {
     udata.no_input()?;
     let input = qp::CreateAh {
-        av: to_hw(data, attr)?,
+        av: to_hw(&data.limits, attr)?,
         pd: pd.number(),
         ..qp::CreateAh::default()
     };
@@ -142,4 +145,73 @@ pub(crate) fn destroy(data: &Data<'_>, ah: &Ah, sleepable: bool) {
     // A handle uses no memory of ours: where it cannot be destroyed, that is in the log, and it
     // goes with the device.
     let _ = data.command::<DestroyAh>(number(ah.number), wait(sleepable));
+}
+
+#[kunit_tests(ochre_ah)]
+mod tests {
+    use super::*;
+
+    fn limits() -> QueryDeviceOut {
+        QueryDeviceOut {
+            ports: 2,
+            gids: 8,
+            ..QueryDeviceOut::default()
+        }
+    }
+
+    fn path() -> AhAttr {
+        AhAttr {
+            dlid: 0x1234,
+            src_path_bits: 5,
+            sl: 15,
+            static_rate: 2,
+            port: 2,
+            grh: Some(GlobalRoute {
+                dgid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8],
+                flow_label: 0xf_ffff,
+                sgid_index: 7,
+                hop_limit: 64,
+                traffic_class: 0xa5,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_path_comes_back_as_it_was() -> Result {
+        let local = AhAttr {
+            grh: None,
+            ..path()
+        };
+        assert_eq!(from_hw(&to_hw(&limits(), &path())?), path());
+        assert_eq!(from_hw(&to_hw(&limits(), &local)?), local);
+        assert_eq!(to_hw(&limits(), &local)?.flags, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn ports_of_the_device_only() {
+        for port in [0, 3, 256, 257, u32::MAX] {
+            assert!(to_hw(&limits(), &AhAttr { port, ..path() }) == Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn service_levels_have_four_bits() {
+        assert!(to_hw(&limits(), &AhAttr { sl: 16, ..path() }) == Err(EINVAL));
+    }
+
+    #[test]
+    fn a_global_route_needs_a_gid_of_the_port_and_a_label_of_20_bits() {
+        let route = |change: fn(&mut GlobalRoute)| {
+            let mut path = path();
+            if let Some(grh) = &mut path.grh {
+                change(grh);
+            }
+            to_hw(&limits(), &path)
+        };
+        assert!(route(|grh| grh.sgid_index = 8) == Err(EINVAL));
+        assert!(route(|grh| grh.sgid_index = 255) == Err(EINVAL));
+        assert!(route(|grh| grh.flow_label = 0x10_0000) == Err(EINVAL));
+        assert!(route(|grh| grh.sgid_index = 0).is_ok());
+    }
 }

@@ -11,11 +11,14 @@ use crate::{
         Wait, //
     },
     device::Data,
-    hw::cmd::port::{
-        self as hw_port,
-        PortIn,
-        QueryPortOut,
-        TableIn, //
+    hw::cmd::{
+        device::QueryDeviceOut,
+        port::{
+            self as hw_port,
+            PortIn,
+            QueryPortOut,
+            TableIn, //
+        },
     },
     rdma::{
         LinkWidth,
@@ -30,9 +33,9 @@ use crate::{
 use kernel::prelude::*;
 
 /// A port's number as commands have it.
-fn number(data: &Data<'_>, port: u32) -> Result<u8> {
+fn number(limits: &QueryDeviceOut, port: u32) -> Result<u8> {
     match u8::try_from(port) {
-        Ok(number) if (1..=data.limits.ports).contains(&number) => Ok(number),
+        Ok(number) if (1..=limits.ports).contains(&number) => Ok(number),
         _ => Err(EINVAL),
     }
 }
@@ -40,18 +43,19 @@ fn number(data: &Data<'_>, port: u32) -> Result<u8> {
 /// Input of commands that name a port.
 pub(crate) fn port_in(data: &Data<'_>, port: u32) -> Result<PortIn> {
     Ok(PortIn {
-        port: number(data, port)?,
+        port: number(&data.limits, port)?,
         ..PortIn::default()
     })
 }
 
-fn table_in(data: &Data<'_>, port: u32, index: u32, len: u16) -> Result<TableIn> {
+/// Input of commands that name an entry of a table with `len` entries.
+fn table_in(limits: &QueryDeviceOut, port: u32, index: u32, len: u16) -> Result<TableIn> {
     let index = u16::try_from(index).map_err(|_| EINVAL)?;
     if index >= len {
         return Err(EINVAL);
     }
     Ok(TableIn {
-        port: number(data, port)?,
+        port: number(limits, port)?,
         index,
         ..TableIn::default()
     })
@@ -104,14 +108,14 @@ pub(crate) fn immutable(data: &Data<'_>, port: u32) -> Result<PortImmutable> {
 
 /// An entry of a port's GID table, in wire order.
 pub(crate) fn gid(data: &Data<'_>, port: u32, index: u32) -> Result<[u8; 16]> {
-    let input = table_in(data, port, index, data.limits.gids)?;
+    let input = table_in(&data.limits, port, index, data.limits.gids)?;
 
     Ok(data.command::<QueryGid>(input, Wait::Sleep)?.gid)
 }
 
 /// An entry of a port's P_Key table.
 pub(crate) fn pkey(data: &Data<'_>, port: u32, index: u16) -> Result<u16> {
-    let input = table_in(data, port, index.into(), data.limits.pkeys)?;
+    let input = table_in(&data.limits, port, index.into(), data.limits.pkeys)?;
 
     Ok(data.command::<QueryPkey>(input, Wait::Sleep)?.pkey)
 }
@@ -122,7 +126,7 @@ pub(crate) fn modify(data: &Data<'_>, port: u32, change: &ModifyPort) -> Result 
         return Err(EOPNOTSUPP);
     }
     let input = hw_port::ModifyPort {
-        port: number(data, port)?,
+        port: number(&data.limits, port)?,
         flags: if change.reset_qkey_counter {
             hw_port::RESET_QKEY_VIOLATIONS
         } else {
@@ -134,4 +138,36 @@ pub(crate) fn modify(data: &Data<'_>, port: u32, change: &ModifyPort) -> Result 
     };
 
     data.command::<ModifyPortCmd>(input, Wait::Sleep)
+}
+
+#[kunit_tests(ochre_port)]
+mod tests {
+    use super::*;
+
+    fn limits() -> QueryDeviceOut {
+        QueryDeviceOut {
+            ports: 2,
+            ..QueryDeviceOut::default()
+        }
+    }
+
+    #[test]
+    fn ports_count_from_one() {
+        assert_eq!(number(&limits(), 1), Ok(1));
+        assert_eq!(number(&limits(), 2), Ok(2));
+        for port in [0, 3, 255, 256, 257, u32::MAX] {
+            assert_eq!(number(&limits(), port), Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn entries_are_in_the_table() -> Result {
+        let last = table_in(&limits(), 2, 15, 16)?;
+        assert_eq!((last.port, last.index), (2, 15));
+        for index in [16, 0xffff, 0x1_0000, 0x1_0001, u32::MAX] {
+            assert_eq!(table_in(&limits(), 1, index, 16).err(), Some(EINVAL));
+        }
+        assert_eq!(table_in(&limits(), 3, 0, 16).err(), Some(EINVAL));
+        Ok(())
+    }
 }

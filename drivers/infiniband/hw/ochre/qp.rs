@@ -21,7 +21,10 @@ use crate::{
     },
     device::Data,
     hw::{
-        cmd::qp as hw_qp,
+        cmd::{
+            device::QueryDeviceOut,
+            qp as hw_qp, //
+        },
         doorbell,
         queue::{
             MemDesc,
@@ -199,8 +202,7 @@ fn special_port(data: &Data<'_>, attr: &QpInitAttr<'_, Ochre>) -> Result<u8> {
     }
 }
 
-fn check_caps(data: &Data<'_>, caps: &QpCaps) -> Result {
-    let limits = &data.limits;
+fn check_caps(limits: &QueryDeviceOut, caps: &QpCaps) -> Result {
     if caps.max_send_wr > limits.max_qp_wr
         || caps.max_recv_wr > limits.max_qp_wr
         || caps.max_send_sge > limits.max_sge
@@ -223,9 +225,8 @@ fn sizes(caps: &QpCaps) -> QpSizes {
 }
 
 /// The sizes that a layout has, as far as the device allows them.
-fn caps(data: &Data<'_>, layout: &QpLayout) -> QpCaps {
+fn caps(limits: &QueryDeviceOut, layout: &QpLayout) -> QpCaps {
     let sizes = layout.sizes();
-    let limits = &data.limits;
 
     QpCaps {
         max_send_wr: sizes.send_wr.min(limits.max_qp_wr),
@@ -246,7 +247,7 @@ pub(crate) fn create(
     if attr.create_flags() != 0 {
         return Err(EOPNOTSUPP);
     }
-    check_caps(&hca, &attr.caps())?;
+    check_caps(&hca.limits, &attr.caps())?;
     let port = special_port(&hca, attr)?;
 
     let qp = match udata.context() {
@@ -337,7 +338,7 @@ fn create_kernel(data: &Data<'_>, pd: &Pd, attr: &QpInitAttr<'_, Ochre>, port: u
     Ok(new_qp(
         attr,
         number,
-        caps(data, &layout),
+        caps(&data.limits, &layout),
         Kind::Kernel(KernelQp {
             queues,
             send_cq,
@@ -396,7 +397,7 @@ fn create_user(
     let request = CreateQpReq::from_bytes(&udata.read(CreateQpReq::SIZE)?);
     let layout = user_layout(&request)?;
     let wanted = attr.caps();
-    let caps = caps(&hca, &layout);
+    let caps = caps(&hca.limits, &layout);
     if wanted.max_send_wr > caps.max_send_wr
         || wanted.max_recv_wr > caps.max_recv_wr
         || wanted.max_send_sge > caps.max_send_sge
@@ -459,4 +460,87 @@ pub(crate) fn detach_mcast(data: &Data<'_>, qp: &Qp, gid: &[u8; 16], lid: u16) -
         return Ok(());
     }
     data.command::<DetachMulticast>(multicast(qp, gid, lid)?, Wait::Sleep)
+}
+
+#[kunit_tests(ochre_qp)]
+mod tests {
+    use super::*;
+
+    fn limits() -> QueryDeviceOut {
+        QueryDeviceOut {
+            max_qp_wr: 1000,
+            max_sge: 4,
+            max_inline: 64,
+            ..QueryDeviceOut::default()
+        }
+    }
+
+    const MOST: QpCaps = QpCaps {
+        max_send_wr: 1000,
+        max_recv_wr: 1000,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: 64,
+    };
+
+    fn request() -> CreateQpReq {
+        CreateQpReq {
+            sq_offset: 4096,
+            log_sq_slots: 4,
+            log_sq_stride: MIN_LOG_SQ_STRIDE,
+            rq_offset: QpRecord::SIZE as u32,
+            log_rq_slots: 3,
+            log_rq_stride: MIN_LOG_RQ_STRIDE,
+            ..CreateQpReq::default()
+        }
+    }
+
+    #[test]
+    fn no_size_is_beyond_the_limits() {
+        assert!(check_caps(&limits(), &MOST).is_ok());
+        let more = |change: fn(&mut QpCaps)| {
+            let mut caps = MOST;
+            change(&mut caps);
+            check_caps(&limits(), &caps) == Err(EINVAL)
+        };
+        assert!(more(|caps| caps.max_send_wr += 1));
+        assert!(more(|caps| caps.max_recv_wr += 1));
+        assert!(more(|caps| caps.max_send_sge += 1));
+        assert!(more(|caps| caps.max_recv_sge += 1));
+        assert!(more(|caps| caps.max_inline_data += 1));
+    }
+
+    #[test]
+    fn a_layout_holds_what_was_asked_for_and_tells_no_more_than_the_limits() -> Result {
+        let layout = QpLayout::new(&sizes(&MOST)).ok_or(EINVAL)?;
+        assert_eq!(caps(&limits(), &layout), MOST);
+        Ok(())
+    }
+
+    #[test]
+    fn the_layout_of_a_process_ends_behind_its_last_queue() -> Result {
+        let layout = user_layout(&request())?;
+        assert_eq!(layout.bytes, 4096 + (16 << MIN_LOG_SQ_STRIDE));
+        Ok(())
+    }
+
+    #[test]
+    fn the_layout_of_a_process_may_be_nonsense() {
+        let refused = |change: fn(&mut CreateQpReq)| {
+            let mut request = request();
+            change(&mut request);
+            user_layout(&request).err() == Some(EINVAL)
+        };
+        assert!(refused(|r| r.reserved = 1));
+        assert!(refused(|r| r.log_sq_stride = MIN_LOG_SQ_STRIDE - 1));
+        assert!(refused(|r| r.log_sq_stride = MAX_LOG_SQ_STRIDE + 1));
+        assert!(refused(|r| r.log_rq_stride = MIN_LOG_RQ_STRIDE - 1));
+        assert!(refused(|r| r.log_rq_stride = MAX_LOG_RQ_STRIDE + 1));
+        assert!(refused(|r| r.log_sq_slots = MAX_LOG_WR + 1));
+        assert!(refused(|r| r.log_rq_slots = u8::MAX));
+        // In the record, and around the end of 32 bits.
+        assert!(refused(|r| r.sq_offset = 0));
+        assert!(refused(|r| r.rq_offset = QpRecord::SIZE as u32 - 1));
+        assert!(refused(|r| r.sq_offset = u32::MAX));
+    }
 }

@@ -13,7 +13,10 @@ use crate::{
     },
     device::Data,
     hw::{
-        cmd::qp as hw_qp,
+        cmd::{
+            device::QueryDeviceOut,
+            qp as hw_qp, //
+        },
         verbs::{
             access,
             qp_attr,
@@ -47,8 +50,7 @@ fn up_to<T: PartialOrd>(value: T, max: T) -> Result<T> {
 }
 
 /// The attributes as the device knows them; [`EINVAL`] for values beyond its limits.
-fn to_hw(data: &Data<'_>, attr: &QpAttr, next: QpState) -> Result<HwAttr> {
-    let limits = &data.limits;
+fn to_hw(limits: &QueryDeviceOut, attr: &QpAttr, next: QpState) -> Result<HwAttr> {
     if attr.alt_path.is_some() {
         return Err(EOPNOTSUPP);
     }
@@ -80,7 +82,7 @@ fn to_hw(data: &Data<'_>, attr: &QpAttr, next: QpState) -> Result<HwAttr> {
         hw.qkey = qkey;
     }
     if let Some(av) = &attr.av {
-        hw.av = ah::to_hw(data, av)?;
+        hw.av = ah::to_hw(limits, av)?;
     }
     if let Some(mtu) = attr.path_mtu {
         hw.path_mtu = mtu as u8;
@@ -122,7 +124,7 @@ pub(crate) fn modify(data: &Data<'_>, qp: &Qp, attr: &QpAttr, udata: &Udata<'_, 
     let input = hw_qp::ModifyQp {
         qp: qp.number,
         mask: attr.mask & qp_attr::ALL,
-        attr: to_hw(data, attr, next)?,
+        attr: to_hw(&data.limits, attr, next)?,
         ..hw_qp::ModifyQp::default()
     };
 
@@ -166,4 +168,117 @@ pub(crate) fn query(data: &Data<'_>, qp: &Qp) -> Result<QpQuery> {
         rnr_retry: hw.rnr_retry,
         signal_all: qp.signal_all(),
     })
+}
+
+#[kunit_tests(ochre_qp_attr)]
+mod tests {
+    use super::*;
+    use crate::rdma::AhAttr;
+
+    fn limits() -> QueryDeviceOut {
+        QueryDeviceOut {
+            ports: 1,
+            gids: 4,
+            pkeys: 16,
+            max_rd_atomic: 8,
+            max_dest_rd_atomic: 4,
+            ..QueryDeviceOut::default()
+        }
+    }
+
+    fn hw(attr: &QpAttr) -> Result<HwAttr> {
+        to_hw(&limits(), attr, QpState::Rtr)
+    }
+
+    #[test]
+    fn what_is_not_given_is_zero_but_the_state() -> Result {
+        let expected = HwAttr {
+            state: QpState::Rtr as u8,
+            ..HwAttr::default()
+        };
+        assert!(hw(&QpAttr::default())? == expected);
+        Ok(())
+    }
+
+    #[test]
+    fn each_attribute_has_its_place() -> Result {
+        let given = hw(&QpAttr {
+            cur_state: Some(QpState::Init),
+            en_sqd_async_notify: Some(true),
+            pkey_index: Some(15),
+            port: Some(1),
+            qkey: Some(0x8001_0000),
+            av: Some(AhAttr {
+                dlid: 7,
+                port: 1,
+                ..AhAttr::default()
+            }),
+            path_mtu: Some(Mtu::Mtu4096),
+            timeout: Some(31),
+            retry_cnt: Some(7),
+            rnr_retry: Some(6),
+            max_rd_atomic: Some(8),
+            max_dest_rd_atomic: Some(4),
+            min_rnr_timer: Some(12),
+            ..QpAttr::default()
+        })?;
+        assert_eq!(given.cur_state, 1);
+        assert_eq!(given.sqd_event, 1);
+        assert_eq!(given.pkey_index, 15);
+        assert_eq!(given.port, 1);
+        assert_eq!(given.qkey, 0x8001_0000);
+        assert_eq!(given.av.dlid, 7);
+        assert_eq!(given.path_mtu, 5);
+        assert_eq!(given.timeout, 31);
+        assert_eq!(given.retry_count, 7);
+        assert_eq!(given.rnr_retry, 6);
+        assert_eq!(given.max_rd_atomic, 8);
+        assert_eq!(given.max_dest_rd_atomic, 4);
+        assert_eq!(given.min_rnr_timer, 12);
+        Ok(())
+    }
+
+    #[test]
+    fn psns_and_numbers_have_24_bits() -> Result {
+        let given = hw(&QpAttr {
+            rq_psn: Some(0xff00_0001),
+            sq_psn: Some(0x01ff_ffff),
+            dest_qpn: Some(0xab12_3456),
+            ..QpAttr::default()
+        })?;
+        assert_eq!(given.rq_psn, 1);
+        assert_eq!(given.sq_psn, 0xff_ffff);
+        assert_eq!(given.dest_qpn, 0x12_3456);
+        Ok(())
+    }
+
+    #[test]
+    fn rights_without_meaning_for_a_qp_are_left_out() -> Result {
+        let given = hw(&QpAttr {
+            access: Some(u32::MAX),
+            ..QpAttr::default()
+        })?;
+        assert_eq!(given.access, access::QP);
+        Ok(())
+    }
+
+    #[test]
+    fn values_beyond_the_limits_are_refused() {
+        let refused = |change: fn(&mut QpAttr)| {
+            let mut attr = QpAttr::default();
+            change(&mut attr);
+            hw(&attr).err() == Some(EINVAL)
+        };
+        assert!(refused(|attr| attr.pkey_index = Some(16)));
+        assert!(refused(|attr| attr.port = Some(0)));
+        assert!(refused(|attr| attr.port = Some(2)));
+        assert!(refused(|attr| attr.port = Some(257)));
+        assert!(refused(|attr| attr.timeout = Some(32)));
+        assert!(refused(|attr| attr.retry_cnt = Some(8)));
+        assert!(refused(|attr| attr.rnr_retry = Some(8)));
+        assert!(refused(|attr| attr.min_rnr_timer = Some(32)));
+        assert!(refused(|attr| attr.max_rd_atomic = Some(9)));
+        assert!(refused(|attr| attr.max_dest_rd_atomic = Some(5)));
+        assert!(refused(|attr| attr.av = Some(AhAttr::default())));
+    }
 }
