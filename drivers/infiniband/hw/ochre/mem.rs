@@ -83,6 +83,15 @@ impl PageList {
     }
 }
 
+/// Page sizes in which a device that knows `known` can be told of a queue at `addr`, which is not
+/// zero. A queue begins at the start of its first page, so a page must not be larger than what the
+/// address is aligned to.
+fn queue_page_sizes(known: u64, addr: u64) -> u64 {
+    let alignment = 1u64 << addr.trailing_zeros();
+
+    known & PAGE_SIZES & (alignment | (alignment - 1))
+}
+
 /// The buffer of a queue in the memory of a process.
 pub(crate) struct UserBuffer {
     umem: Umem,
@@ -100,10 +109,7 @@ impl UserBuffer {
         let size = usize::try_from(len).map_err(|_| EINVAL)?;
 
         let umem = Umem::get(hca.dev, addr, size, access::LOCAL_WRITE)?;
-        // A queue begins at the start of its first page, so a page must not be larger than what the
-        // address is aligned to.
-        let alignment = 1u64 << addr.trailing_zeros();
-        let sizes = hca.limits.page_sizes & PAGE_SIZES & (alignment | (alignment - 1));
+        let sizes = queue_page_sizes(hca.limits.page_sizes, addr);
         let pages = PageList::new(hca.pdev.as_ref(), &umem, sizes, addr)?;
 
         Ok(Self { umem, pages })
@@ -117,5 +123,27 @@ impl UserBuffer {
     /// The pinned memory, which must stay while the device uses the queue.
     pub(crate) fn into_umem(self) -> Umem {
         self.umem
+    }
+}
+
+#[kunit_tests(ochre_mem)]
+mod tests {
+    use super::*;
+
+    const KIB_4: u64 = 1 << 12;
+    const MIB_2: u64 = 1 << 21;
+
+    #[test]
+    fn a_page_of_a_queue_is_no_larger_than_its_address_is_aligned() {
+        assert_eq!(queue_page_sizes(KIB_4 | MIB_2, MIB_2), KIB_4 | MIB_2);
+        assert_eq!(queue_page_sizes(KIB_4 | MIB_2, 3 * MIB_2), KIB_4 | MIB_2);
+        assert_eq!(queue_page_sizes(KIB_4 | MIB_2, MIB_2 + KIB_4), KIB_4);
+        assert_eq!(queue_page_sizes(KIB_4 | MIB_2, 1 << 63), KIB_4 | MIB_2);
+    }
+
+    #[test]
+    fn only_sizes_that_commands_can_name_are_used() {
+        assert_eq!(queue_page_sizes(u64::MAX, 1 << 63), PAGE_SIZES);
+        assert_eq!(queue_page_sizes(MIB_2, KIB_4), 0);
     }
 }

@@ -142,3 +142,30 @@ pub(crate) fn user(
 pub(crate) fn dereg(data: &Data<'_>, mr: &Mr) {
     data.destroy::<DestroyMr>(mr.key);
 }
+
+#[kunit_tests(ochre_mr)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_gets_the_rights_that_it_knows() {
+        let known = access::LOCAL_WRITE | access::REMOTE_READ;
+        assert_eq!(hw_rights(known), Ok(known));
+        assert_eq!(hw_rights(known | access::HUGETLB), Ok(known));
+        // Rights that a device may ignore.
+        assert_eq!(hw_rights(known | access::RELAXED_ORDERING), Ok(known));
+    }
+
+    #[test]
+    fn other_rights_are_refused() {
+        for right in [
+            access::MW_BIND,
+            access::ZERO_BASED,
+            access::ON_DEMAND,
+            1 << 8,
+            1 << 31,
+        ] {
+            assert_eq!(hw_rights(right), Err(EOPNOTSUPP));
+        }
+    }
+}
