@@ -89,3 +89,49 @@ impl AhAttr {
         }
     }
 }
+
+#[kunit_tests(ochre_ah_verbs)]
+mod tests {
+    use super::*;
+
+    const LOCAL: AhAttr = AhAttr {
+        dlid: 0xbfff,
+        src_path_bits: 127,
+        sl: 3,
+        static_rate: 2,
+        port: 1,
+        grh: None,
+    };
+
+    fn again(attr: &AhAttr) -> Result<AhAttr> {
+        let mut raw = bindings::rdma_ah_attr::default();
+        attr.fill(&mut raw);
+        AhAttr::from_raw(&raw)
+    }
+
+    #[test]
+    fn a_path_comes_back_as_it_was() {
+        let global = AhAttr {
+            grh: Some(GlobalRoute {
+                dgid: [
+                    0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
+                ],
+                flow_label: 0x1_2345,
+                sgid_index: 1,
+                hop_limit: 255,
+                traffic_class: 7,
+            }),
+            ..LOCAL
+        };
+        assert_eq!(again(&LOCAL), Ok(LOCAL));
+        assert_eq!(again(&global), Ok(global));
+    }
+
+    #[test]
+    fn a_path_of_another_link_layer_is_refused() {
+        let mut raw = bindings::rdma_ah_attr::default();
+        LOCAL.fill(&mut raw);
+        raw.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+        assert_eq!(AhAttr::from_raw(&raw), Err(EINVAL));
+    }
+}

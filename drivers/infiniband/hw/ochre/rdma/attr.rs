@@ -372,3 +372,53 @@ pub(crate) struct ModifyPort {
     /// Bits of CapabilityMask to be cleared.
     pub(crate) clear_cap_mask: u32,
 }
+
+#[kunit_tests(ochre_attr)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtus_have_their_bytes() -> Result {
+        for (raw, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
+            assert_eq!(Mtu::from_raw(raw)?.bytes(), bytes);
+        }
+        for raw in [0, 6, u32::MAX] {
+            assert_eq!(Mtu::from_raw(raw), Err(EINVAL));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn states_and_widths_keep_their_numbers() {
+        for raw in 1..=4 {
+            assert_eq!(PortState::from_raw(raw) as u32, u32::from(raw));
+        }
+        for raw in 1..=7 {
+            assert_eq!(PhysState::from_raw(raw) as u8, raw);
+        }
+        for raw in [1, 2, 4, 8, 16] {
+            assert_eq!(LinkWidth::from_raw(raw) as u8, raw);
+        }
+    }
+
+    #[test]
+    fn numbers_without_meaning_have_a_harmless_one() {
+        assert_eq!(PortState::from_raw(5), PortState::Nop);
+        assert_eq!(PhysState::from_raw(8), PhysState::Nop);
+        assert_eq!(LinkWidth::from_raw(3), LinkWidth::X1);
+    }
+
+    #[test]
+    fn guids_are_big_endian_for_the_core() {
+        let mut raw = bindings::ib_device_attr::default();
+        let attr = DeviceAttr {
+            sys_image_guid: 0x0102_0304_0506_0708,
+            ..DeviceAttr::default()
+        };
+        attr.fill(false, &mut raw);
+        assert_eq!(raw.sys_image_guid.to_ne_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(raw.kernel_cap_flags, 0);
+        attr.fill(true, &mut raw);
+        assert!(raw.kernel_cap_flags != 0);
+    }
+}

@@ -413,3 +413,133 @@ impl<D> Object<bindings::ib_qp, D> {
         unsafe { (&raw const (*self.as_raw()).port).read_volatile() }
     }
 }
+
+#[kunit_tests(ochre_qp_verbs)]
+mod tests {
+    use super::*;
+
+    const STATE: u32 = bindings::ib_qp_attr_mask_IB_QP_STATE;
+    const TO_INIT: u32 = STATE
+        | bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX
+        | bindings::ib_qp_attr_mask_IB_QP_PORT
+        | bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS;
+
+    fn raw(state: QpState) -> bindings::ib_qp_attr {
+        bindings::ib_qp_attr {
+            qp_state: state as u32,
+            pkey_index: 3,
+            port_num: 1,
+            timeout: 14,
+            ..bindings::ib_qp_attr::default()
+        }
+    }
+
+    #[test]
+    fn only_what_the_mask_names_is_given() -> Result {
+        let attr = QpAttr::from_raw(&raw(QpState::Init), TO_INIT)?;
+        assert_eq!(attr.state, Some(QpState::Init));
+        assert_eq!(attr.pkey_index, Some(3));
+        assert_eq!(attr.port, Some(1));
+        assert_eq!(attr.access, Some(0));
+        assert_eq!(attr.timeout, None);
+        assert!(attr.av.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_layer_does_not_know_is_refused() {
+        let refused = |mask: u32| {
+            QpAttr::from_raw(&bindings::ib_qp_attr::default(), mask).err() == Some(EOPNOTSUPP)
+        };
+        assert!(refused(bindings::ib_qp_attr_mask_IB_QP_CAP));
+        assert!(refused(1 << 31));
+    }
+
+    #[test]
+    fn a_path_may_be_migrated_but_does_not_migrate() -> Result {
+        let mask = bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE;
+        let mut raw = raw(QpState::Rts);
+        raw.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
+        QpAttr::from_raw(&raw, mask)?;
+        raw.path_mig_state = bindings::ib_mig_state_IB_MIG_REARM;
+        assert_eq!(QpAttr::from_raw(&raw, mask).err(), Some(EOPNOTSUPP));
+        Ok(())
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        let mut raw = bindings::ib_qp_attr {
+            qp_state: 7,
+            ..bindings::ib_qp_attr::default()
+        };
+        assert_eq!(QpAttr::from_raw(&raw, STATE).err(), Some(EINVAL));
+        raw.path_mtu = 6;
+        let mtu = bindings::ib_qp_attr_mask_IB_QP_PATH_MTU;
+        assert_eq!(QpAttr::from_raw(&raw, mtu).err(), Some(EINVAL));
+    }
+
+    #[test]
+    fn transitions_are_those_of_the_verbs() -> Result {
+        let to_init = QpAttr::from_raw(&raw(QpState::Init), TO_INIT)?;
+        let from = |state| to_init.check_transition(state, QpType::Rc);
+        assert_eq!(from(QpState::Reset), Ok(QpState::Init));
+        assert_eq!(from(QpState::Rts), Err(EINVAL));
+        // A datagram QP has a Q_Key in place of rights.
+        let datagram = to_init.check_transition(QpState::Reset, QpType::Ud);
+        assert_eq!(datagram, Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn every_state_leads_to_reset_and_all_others_to_error() -> Result {
+        let reset = QpAttr::from_raw(&raw(QpState::Reset), STATE)?;
+        let error = QpAttr::from_raw(&raw(QpState::Err), STATE)?;
+        for raw_state in 0..7 {
+            let state = QpState::from_raw(raw_state)?;
+            let to_reset = reset.check_transition(state, QpType::Rc);
+            assert_eq!(to_reset, Ok(QpState::Reset));
+            let to_error = error.check_transition(state, QpType::Rc);
+            // A QP in reset has nothing to flush: the core keeps it there.
+            let expected = if state == QpState::Reset {
+                Err(EINVAL)
+            } else {
+                Ok(QpState::Err)
+            };
+            assert_eq!(to_error, expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn types_are_those_of_the_verbs() {
+        for qp_type in [QpType::Smi, QpType::Gsi, QpType::Rc, QpType::Uc, QpType::Ud] {
+            assert_eq!(QpType::from_raw(qp_type.as_raw()), Ok(qp_type));
+        }
+        let driver = bindings::ib_qp_type_IB_QPT_DRIVER;
+        assert_eq!(QpType::from_raw(driver), Err(EOPNOTSUPP));
+    }
+
+    #[test]
+    fn an_answer_fills_both_structures() {
+        let mut attr = bindings::ib_qp_attr::default();
+        let mut init = bindings::ib_qp_init_attr::default();
+        let query = QpQuery {
+            state: QpState::Sqd,
+            path_mtu: Mtu::Mtu2048,
+            sq_draining: true,
+            signal_all: true,
+            caps: QpCaps {
+                max_send_wr: 5,
+                ..QpCaps::default()
+            },
+            ..QpQuery::default()
+        };
+        query.fill(&mut attr, &mut init);
+        assert_eq!(attr.qp_state, 4);
+        assert_eq!(attr.path_mtu, 4);
+        assert_eq!(attr.sq_draining, 1);
+        assert_eq!(attr.cap.max_send_wr, 5);
+        assert_eq!(init.cap.max_send_wr, 5);
+        assert_eq!(init.sq_sig_type, bindings::ib_sig_type_IB_SIGNAL_ALL_WR);
+    }
+}

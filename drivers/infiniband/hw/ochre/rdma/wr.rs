@@ -401,3 +401,156 @@ impl<'a> RecvWrs<'a> {
         Some(RecvWr(raw))
     }
 }
+
+#[kunit_tests(ochre_wr)]
+mod tests {
+    use super::*;
+    use crate::Ochre;
+    use core::mem::ManuallyDrop;
+
+    fn one<'a>(raw: &'a bindings::ib_send_wr, qp_type: QpType) -> Option<SendWr<'a, Ochre>> {
+        // SAFETY: The list is one valid request.
+        unsafe { SendWrs::new(raw, qp_type) }.next()
+    }
+
+    #[test]
+    fn a_list_is_walked_to_its_end_and_the_last_one_is_to_blame() {
+        let second = bindings::ib_recv_wr::default();
+        let first = bindings::ib_recv_wr {
+            next: (&raw const second).cast_mut(),
+            ..bindings::ib_recv_wr::default()
+        };
+        // SAFETY: The list is valid.
+        let mut list = unsafe { RecvWrs::new(&first) };
+        assert!(core::ptr::eq(list.bad(), &first));
+        assert!(list.next().is_some());
+        assert!(core::ptr::eq(list.bad(), &first));
+        assert!(list.next().is_some());
+        assert!(core::ptr::eq(list.bad(), &second));
+        assert!(list.next().is_none());
+        assert!(core::ptr::eq(list.bad(), &second));
+    }
+
+    #[test]
+    fn flags_are_told_apart() -> Result {
+        let raw = bindings::ib_send_wr {
+            send_flags: bindings::ib_send_flags_IB_SEND_SIGNALED
+                | bindings::ib_send_flags_IB_SEND_INLINE,
+            ..bindings::ib_send_wr::default()
+        };
+        let flags = one(&raw, QpType::Rc).ok_or(EINVAL)?.flags();
+        let expected = SendFlags {
+            fence: false,
+            signaled: true,
+            solicited: false,
+            inline: true,
+        };
+        assert_eq!(flags, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_write_is_read_from_the_larger_structure() -> Result {
+        let mut write = bindings::ib_rdma_wr {
+            remote_addr: 0x1234_5678_9abc_def0,
+            rkey: 77,
+            ..bindings::ib_rdma_wr::default()
+        };
+        write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        write.wr.ex.imm_data = ManuallyDrop::new(u32::from_ne_bytes([1, 2, 3, 4]));
+        // The whole structure lends the pointer, not only its first field.
+        // SAFETY: A request of this kind begins with its common part.
+        let raw = unsafe { &*(&raw const write).cast() };
+        let op = one(raw, QpType::Rc).ok_or(EINVAL)?.op()?;
+        assert!(matches!(
+            op,
+            SendOp::Write {
+                remote_addr: 0x1234_5678_9abc_def0,
+                rkey: 77,
+                imm: Some([1, 2, 3, 4]),
+            }
+        ));
+        Ok(())
+    }
+
+    #[test]
+    fn an_atomic_is_read_from_the_larger_structure() -> Result {
+        let mut atomic = bindings::ib_atomic_wr {
+            remote_addr: 8,
+            rkey: 9,
+            compare_add: 10,
+            swap: 11,
+            ..bindings::ib_atomic_wr::default()
+        };
+        atomic.wr.opcode = bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP;
+        // SAFETY: A request of this kind begins with its common part.
+        let raw = unsafe { &*(&raw const atomic).cast() };
+        let op = one(raw, QpType::Rc).ok_or(EINVAL)?.op()?;
+        assert!(matches!(
+            op,
+            SendOp::CompareSwap {
+                remote_addr: 8,
+                rkey: 9,
+                compare: 10,
+                swap: 11,
+            }
+        ));
+        Ok(())
+    }
+
+    #[test]
+    fn a_datagram_needs_an_address_handle_and_is_a_send() -> Result {
+        let mut datagram = bindings::ib_ud_wr::default();
+        datagram.wr.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
+        // SAFETY: A request of this kind begins with its common part.
+        let raw = unsafe { &*(&raw const datagram).cast() };
+        assert!(one(raw, QpType::Gsi).ok_or(EINVAL)?.op().is_err());
+        datagram.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        // SAFETY: As above.
+        let raw = unsafe { &*(&raw const datagram).cast() };
+        assert!(one(raw, QpType::Ud).ok_or(EINVAL)?.op().is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn no_opcode_is_taken_for_another() -> Result {
+        let raw = bindings::ib_send_wr {
+            opcode: bindings::ib_wr_opcode_IB_WR_BIND_MW,
+            ..bindings::ib_send_wr::default()
+        };
+        assert!(one(&raw, QpType::Rc).ok_or(EINVAL)?.op().is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn inline_data_are_copied_piece_by_piece_as_far_as_there_is_room() -> Result {
+        let (head, tail) = ([1u8, 2, 3], [4u8, 5]);
+        let piece = |bytes: &[u8]| bindings::ib_sge {
+            addr: bytes.as_ptr() as u64,
+            length: bytes.len() as u32,
+            lkey: 0,
+        };
+        let mut list = [piece(&head), piece(&tail)];
+        let raw = bindings::ib_send_wr {
+            send_flags: bindings::ib_send_flags_IB_SEND_INLINE,
+            sg_list: list.as_mut_ptr(),
+            num_sge: 2,
+            ..bindings::ib_send_wr::default()
+        };
+        let wr = one(&raw, QpType::Rc).ok_or(EINVAL)?;
+        let mut room = [0; 5];
+        assert_eq!(wr.copy_inline(&mut room), Ok(5));
+        assert_eq!(room, [1, 2, 3, 4, 5]);
+        assert_eq!(wr.copy_inline(&mut room[..4]), Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn a_list_of_no_elements_may_be_null() -> Result {
+        let mut raw = bindings::ib_send_wr::default();
+        assert!(one(&raw, QpType::Rc).ok_or(EINVAL)?.sges().is_empty());
+        raw.num_sge = -1;
+        assert!(one(&raw, QpType::Rc).ok_or(EINVAL)?.sges().is_empty());
+        Ok(())
+    }
+}
