@@ -7,6 +7,9 @@
 # Half of the time is the simulation's, half the fuzz targets'. SEED is the first seed of both; without it
 # the clock gives one, so that each soak tries something new. Each way of the life cycle has ROUNDS rounds after that
 # (100; none with 0), and a machine stands still for a minute. Ends at the first part that fails.
+#
+# Fuzzing is guided by the edges that the code runs through. Inputs that reach new ones stay in the cache, and the next
+# soak goes on from them.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 cache=${OCHRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ochre}
@@ -40,13 +43,14 @@ seconds=$((half * $(nproc) / scenarios + 1))
 echo "== simulation: $scenarios scenarios, $seconds s each, from seed $seed"
 "$enter" "${test[@]}" -p ochre-hca --test simulation -- --seconds "$seconds" --seed "$seed" || exit 1
 
-targets=$("$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- list 2>/dev/null | grep -c .)
+fuzz=("$enter" env RUSTC_WORKSPACE_WRAPPER="$top/scripts/rustc-coverage.sh" "${test[@]}" -p ochre-fuzz --test fuzz --)
+targets=$("${fuzz[@]}" list 2>/dev/null | grep -c .)
 if [ "$targets" -eq 0 ]; then
 	echo "soak: the fuzz targets do not build; see: make test-unit" >&2
 	exit 1
 fi
-echo "== fuzz: $targets targets, $((half / targets)) s each, seed $seed"
-"$enter" "${test[@]}" -p ochre-fuzz --test fuzz -- --seconds $((half / targets)) --seed "$seed" --progress || exit 1
+echo "== fuzz: $targets targets, $((half / targets)) s each, seed $seed, inputs kept in $cache/fuzz"
+"${fuzz[@]}" --seconds $((half / targets)) --seed "$seed" --corpus "$cache/fuzz" --progress || exit 1
 
 [ "$rounds" -gt 0 ] || exit 0
 echo "== what QEMU takes of the host, without a guest: $((5 * rounds)) rounds of each way"

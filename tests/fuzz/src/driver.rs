@@ -3,6 +3,7 @@
 //! same inputs in the same order.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs;
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::rng::Rng;
+use crate::corpus::Corpus;
+use crate::coverage::{self, Reached};
 use crate::mutate::mutate;
 use crate::note::take_notes;
 use crate::shrink::shrink;
@@ -37,6 +40,10 @@ pub struct Options {
     pub names: Vec<String>,
     /// Where failing inputs are written.
     pub folder: PathBuf,
+    /// Where inputs that lead to something new are kept for the next time, a folder for each target.
+    pub corpus: Option<PathBuf>,
+    /// Counts edges, but keeps no input for them: what guidance gains is the difference.
+    pub blind: bool,
     /// Says how far it is every 10 seconds.
     pub progress: bool,
 }
@@ -59,6 +66,7 @@ pub struct Failure {
 /// Runs one input; gives what the target says against it.
 fn attempt(target: &Target, input: &[u8]) -> Result<(), String> {
     take_notes();
+    coverage::clear();
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|panic| {
         panic
             .downcast_ref::<String>()
@@ -134,51 +142,86 @@ struct Progress {
     runs: u64,
     kept: usize,
     outcomes: usize,
+    edges: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Progress {
+            runs,
+            kept,
+            outcomes,
+            edges,
+        } = self;
+        write!(f, "{runs} inputs, {kept} kept for {outcomes} outcomes")?;
+        match coverage::total() {
+            0 => Ok(()),
+            all => write!(f, " and {edges} of {all} edges"),
+        }
+    }
 }
 
 /// Runs a target until its time is up or it fails.
 fn fuzz(target: &Target, options: &Options, watchdog: &Watchdog) -> (Progress, Option<Failure>) {
     let mut rng = Rng::new(options.seed);
     let mut seen = HashSet::new();
-    let mut corpus: Vec<Vec<u8>> = Vec::new();
+    let mut reached = Reached::default();
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut corpus = options
+        .corpus
+        .as_ref()
+        .map(|folder| Corpus::open(&folder.join(target.name)));
     let mut seeds = (target.seeds)().into_iter();
     let start = Instant::now();
     let mut told = start;
     let mut runs = 0;
     let failure = loop {
-        let input = match seeds.next() {
-            Some(seed) => seed,
-            None if corpus.is_empty() => rng.bytes(64),
-            None => {
-                let input = pick(&mut rng, corpus.len());
-                let other = pick(&mut rng, corpus.len());
-                mutate(&mut rng, &corpus[input], &corpus[other])
-            }
+        let mut old = None;
+        let input = if let Some(seed) = seeds.next() {
+            seed
+        } else if let Some((path, input)) = corpus.as_mut().and_then(Corpus::read_next) {
+            old = Some(path);
+            input
+        } else if kept.is_empty() {
+            rng.bytes(64)
+        } else {
+            let input = pick(&mut rng, kept.len());
+            let other = pick(&mut rng, kept.len());
+            mutate(&mut rng, &kept[input], &kept[other])
         };
         if let Err(message) = watchdog.run(target, &input) {
             break Some(Failure { message, input });
         }
         runs += 1;
-        let mut is_new = false;
+        let mut is_new = reached.take() && !options.blind;
         for note in take_notes() {
             is_new |= seen.insert(note);
         }
-        if is_new || corpus.is_empty() {
-            if corpus.len() == KEPT {
-                let at = rng.below(KEPT as u64) as usize;
-                corpus.swap_remove(at);
+        if let Some(corpus) = &corpus {
+            match old {
+                Some(path) if !is_new => corpus.forget(&path),
+                None if is_new => corpus.keep(&input),
+                _ => {}
             }
-            corpus.push(input);
+        }
+        if is_new || kept.is_empty() {
+            if kept.len() == KEPT {
+                let at = rng.below(KEPT as u64) as usize;
+                kept.swap_remove(at);
+            }
+            kept.push(input);
         }
         let now = Instant::now();
+        let progress = || Progress {
+            runs,
+            kept: kept.len(),
+            outcomes: seen.len(),
+            edges: reached.edges(),
+        };
         if options.progress && now - told >= Duration::from_secs(10) {
             told = now;
             let seconds = (now - start).as_secs();
-            println!(
-                "  {}: {seconds} s, {runs} inputs, {} kept",
-                target.name,
-                corpus.len()
-            );
+            println!("  {}: {seconds} s, {}", target.name, progress());
         }
         if now - start >= options.time || runs >= options.count {
             break None;
@@ -186,17 +229,18 @@ fn fuzz(target: &Target, options: &Options, watchdog: &Watchdog) -> (Progress, O
     };
     let progress = Progress {
         runs,
-        kept: corpus.len(),
+        kept: kept.len(),
         outcomes: seen.len(),
+        edges: reached.edges(),
     };
     (progress, failure)
 }
 
-/// An index below `len`, later ones more often.
+/// An index below `len`: one of the latest so many, which may be few or all, so that what is newest has its turn often
+/// and nothing is forgotten.
 fn pick(rng: &mut Rng, len: usize) -> usize {
-    let a = rng.below(len as u64);
-    let b = rng.below(len as u64);
-    a.max(b) as usize
+    let window = 1 << rng.below(u64::from(len.ilog2()) + 2);
+    len - 1 - rng.below(len.min(window) as u64) as usize
 }
 
 /// Runs all targets that are asked for, prints a line for each and the sum; whether all are well.
@@ -210,10 +254,7 @@ pub fn run(options: &Options) -> bool {
         let (progress, failure) = fuzz(target, options, &watchdog);
         let Some(failure) = failure else {
             passed += 1;
-            println!(
-                "fuzz {} ... ok ({} inputs, {} kept for {} outcomes)",
-                target.name, progress.runs, progress.kept, progress.outcomes
-            );
+            println!("fuzz {} ... ok ({progress})", target.name);
             continue;
         };
         failed += 1;
@@ -281,6 +322,8 @@ mod tests {
             seed: 3,
             names: Vec::new(),
             folder: PathBuf::new(),
+            corpus: None,
+            blind: false,
             progress: false,
         }
     }
@@ -292,8 +335,12 @@ mod tests {
         }
     }
 
+    /// Held by whoever fuzzes here: the counters of edges are the program's.
+    static FUZZING: Mutex<()> = Mutex::new(());
+
     #[test]
     fn a_hidden_failure_is_found_again_and_made_small() {
+        let _alone = FUZZING.lock();
         let target = Target {
             name: "picky",
             what: "",
@@ -306,6 +353,38 @@ mod tests {
         assert_eq!(find().input, failure.input, "the same seed, the same input");
         let small = shrink(failure.input, SHRINK, |i| attempt(&target, i).is_err());
         assert_eq!(small, b"IBA");
+    }
+
+    /// Fails behind four conditions of which nothing tells but the edges that it counts.
+    fn deep(input: &[u8]) {
+        let right =
+            |(at, wanted): &(usize, u8)| input.get(*at).is_some_and(|b| b & 0x1f == *wanted);
+        let steps = [(3, 9), (11, 20), (17, 5), (30, 18)];
+        let passed = steps.iter().take_while(|step| right(step)).count();
+        for edge in 0..passed {
+            coverage::tests::count(edge);
+        }
+        assert_ne!(passed, steps.len(), "found");
+    }
+
+    #[test]
+    fn edges_lead_to_a_failure_that_is_not_found_without_them() {
+        let _alone = FUZZING.lock();
+        coverage::tests::register_some();
+        let target = Target {
+            name: "deep",
+            what: "",
+            run: deep,
+            seeds: || vec![vec![0; 32]],
+        };
+        let mut options = options();
+        options.count = 300_000;
+        let (_, failure) = fuzz(&target, &options, &idle());
+        assert!(failure.expect("it fails").message.contains("found"));
+        options.blind = true;
+        let (progress, failure) = fuzz(&target, &options, &idle());
+        assert!(failure.is_none(), "found blindly");
+        assert!(progress.edges < 4 && progress.kept == 1);
     }
 
     #[test]

@@ -2,17 +2,20 @@
 //! Fuzz targets: one function of bytes for each parser, and a driver that mutates inputs.
 //!
 //! A [`Target`]'s function takes any bytes and panics where a promise is broken. The driver in
-//! [`driver`] works with the stable compiler; a coverage-guided fuzzer can call the same functions.
-//! Instead of coverage the driver follows what targets [`note()`]: an input that leads to an outcome not
-//! seen before is kept and mutated further.
+//! [`driver`] follows what targets [`note()`], and the edges that the code under test runs through, where
+//! the compiler was told to count them: an input that leads to an outcome or an edge not seen before is
+//! kept and mutated further.
 //!
 //! - [`targets`]: the functions and the inputs they start from.
 //! - [`mutate`]: how an input becomes another. [`shrink`]: how a failure becomes small.
+//! - [`coverage`]: what the compiler counts. [`corpus`]: inputs that are kept for the next time.
 //! - [`bytes`]: how targets split their input.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod bytes;
+pub mod corpus;
+pub mod coverage;
 pub mod driver;
 pub mod mutate;
 pub mod note;

@@ -2,7 +2,7 @@
 //! Runs the fuzz targets: each for some seconds, or as the command line says.
 //!
 //!     cargo test --profile checked -p ochre-fuzz --test fuzz -- [NAME...]
-//!         [--seconds N] [--count N] [--seed N] [--progress]
+//!         [--seconds N] [--count N] [--seed N] [--corpus FOLDER] [--blind] [--progress]
 //!     ... -- replay TARGET FILE
 //!     ... -- list
 
@@ -29,10 +29,17 @@ fn options(arguments: &[String]) -> Result<Options, String> {
         seed: 1,
         names: Vec::new(),
         folder: failures(),
+        corpus: None,
+        blind: false,
         progress: false,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
+        if argument == "--corpus" {
+            let folder = arguments.next().ok_or("--corpus wants a folder")?;
+            options.corpus = Some(folder.into());
+            continue;
+        }
         let mut number = || {
             let value = arguments.next().map(|v| v.parse::<u64>());
             match value {
@@ -44,6 +51,7 @@ fn options(arguments: &[String]) -> Result<Options, String> {
             "--seconds" => options.time = Duration::from_secs(number()?),
             "--count" => options.count = number()?,
             "--seed" => options.seed = number()?,
+            "--blind" => options.blind = true,
             "--progress" => options.progress = true,
             // What cargo passes on to tests.
             "--nocapture" | "--quiet" | "-q" => {}
