@@ -12,7 +12,7 @@ use crate::config::{self, Config, MAX_PORTS};
 use crate::device::{Core, DOORBELL_BAR_SIZE};
 
 /// Changes with the header.
-const ABI: u32 = 3;
+const ABI: u32 = 4;
 
 /// A range of guest RAM as the device's DMA sees it.
 #[repr(C)]
@@ -31,6 +31,9 @@ pub struct Ram {
 /// Called with a piece of guest memory.
 pub type UseMemory = unsafe extern "C" fn(context: *mut c_void, host: *mut u8, size: u64);
 
+/// A piece of the core's work.
+pub type Work = unsafe extern "C" fn(context: *mut c_void);
+
 /// What the core asks of QEMU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +51,8 @@ pub struct Host {
         use_memory: UseMemory,
         context: *mut c_void,
     ) -> i32,
+    /// Does a piece of work that writes guest memory many times, as cheaply as QEMU can.
+    pub burst: unsafe extern "C" fn(work: Work, context: *mut c_void),
     /// Raises the MSI-X vectors whose bits are set.
     pub raise: unsafe extern "C" fn(opaque: *mut c_void, vectors: u64),
     /// Tells the user something.
@@ -58,6 +63,30 @@ pub struct Host {
 unsafe impl Send for Host {}
 // SAFETY: as above.
 unsafe impl Sync for Host {}
+
+impl Host {
+    /// Does `work`, which may write guest memory many times and takes no BQL.
+    pub(crate) fn burst<R>(&self, work: impl FnOnce() -> R) -> R {
+        let mut work = Some(work);
+        let mut result = None;
+        let mut body = || result = work.take().map(|work| work());
+        let mut body: &mut dyn FnMut() = &mut body;
+        let context: *mut &mut dyn FnMut() = &mut body;
+        // SAFETY: the callback hands `context` to `call` during this call only, as `call` expects it.
+        unsafe { (self.burst)(call, context.cast()) };
+        result.expect("QEMU has done the work")
+    }
+}
+
+/// Does the work of [`Host::burst`].
+///
+/// # Safety
+/// `context` points to the `&mut dyn FnMut` that [`Host::burst`] made.
+unsafe extern "C" fn call(context: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let work = unsafe { &mut *context.cast::<&mut dyn FnMut()>() };
+    work();
+}
 
 /// Properties as C has them.
 #[repr(C)]

@@ -341,7 +341,9 @@ impl Core {
         if !idle {
             state.moved(at);
         }
-        let more = self.run_doorbells(&mut state, at) | state.hca.poll(at, ROUND);
+        let more = self
+            .host
+            .burst(|| self.run_doorbells(&mut state, at) | state.hca.poll(at, ROUND));
         let ended = state.flush_capture(at);
         let sleep = !more && state.hca.arm();
         if sleep {

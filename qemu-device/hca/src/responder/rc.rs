@@ -22,8 +22,9 @@ pub(super) const ACK: Syndrome = Syndrome::ACK_NO_CREDITS;
 
 /// An acknowledge goes out at the latest after this many packets.
 const ACK_EVERY: u32 = 64;
-/// And at the latest after this time.
-const ACK_DELAY: Duration = Duration::from_micros(100);
+/// And at the latest after this time. Requesters ask for an acknowledge where they wait for one, so this is for a
+/// peer that never asks: long enough that a stream does not set a timer off now and then.
+const ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// A request packet.
 pub(super) fn receive<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, packet: &Packet<'_>) {

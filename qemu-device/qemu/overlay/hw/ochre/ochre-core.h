@@ -4,7 +4,7 @@
  * abi.rs in that crate is the twin of this file; OCHRE_CORE_ABI changes with it.
  *
  * Locks: MMIO callbacks hold QEMU's big lock (BQL) and may take the core's lock inside. The core never calls
- * back while it holds its own lock, except ram_dirty and with_memory, which take no BQL.
+ * back while it holds its own lock, except ram_dirty, with_memory and burst, which take no BQL.
  */
 #ifndef HW_OCHRE_CORE_H
 #define HW_OCHRE_CORE_H
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OCHRE_CORE_ABI 3
+#define OCHRE_CORE_ABI 4
 #define OCHRE_MAX_PORTS 2
 
 /* The device: firmware, ports, links. Opaque to C. */
@@ -30,6 +30,9 @@ typedef struct OchreRam {
 /* Called with a piece of guest memory. */
 typedef void OchreUseMemory(void *context, uint8_t *host, uint64_t size);
 
+/* A piece of the core's work. */
+typedef void OchreWork(void *context);
+
 /* What the core asks of QEMU. `opaque` is handed back in each call. */
 typedef struct OchreHost {
     void *opaque;
@@ -42,6 +45,11 @@ typedef struct OchreHost {
      */
     int (*with_memory)(void *opaque, uint64_t addr, uint64_t size, bool is_write,
                        OchreUseMemory *use, void *context);
+    /*
+     * Do a piece of work that writes guest memory many times: what QEMU has to do around each write is done once
+     * around all of them. The work takes no BQL. From a thread that QEMU's RCU knows.
+     */
+    void (*burst)(OchreWork *work, void *context);
     /* Raise the MSI-X vectors whose bits are set. From any thread, with or without the BQL. */
     void (*raise)(void *opaque, uint64_t vectors);
     /* Tell the user about a problem that the device lives on with. From any thread. */

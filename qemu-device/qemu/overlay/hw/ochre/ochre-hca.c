@@ -207,6 +207,7 @@ static void ochre_realize(PCIDevice *pdev, Error **errp)
         .opaque = s,
         .ram_dirty = ochre_ram_dirty,
         .with_memory = ochre_with_memory,
+        .burst = ochre_ram_burst,
         .raise = ochre_raise,
         .report = ochre_report,
     };

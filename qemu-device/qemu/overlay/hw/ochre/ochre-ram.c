@@ -14,6 +14,12 @@ void ochre_ram_dirty(void *cache, uint64_t offset, uint64_t size)
     address_space_cache_invalidate(cache, offset, size);
 }
 
+void ochre_ram_burst(OchreWork *work, void *context)
+{
+    RCU_READ_LOCK_GUARD();
+    work(context);
+}
+
 int ochre_ram_access(AddressSpace *as, uint64_t addr, uint64_t size,
                      bool is_write, OchreUseMemory *use, void *context)
 {

@@ -25,6 +25,12 @@ void ochre_ram_stop(OchreRamMap *map);
 void ochre_ram_dirty(void *cache, uint64_t offset, uint64_t size);
 
 /*
+ * OchreHost's burst: one RCU read section around the work. Every write of guest memory enters one, and leaving the
+ * outermost costs a full memory barrier or two.
+ */
+void ochre_ram_burst(OchreWork *work, void *context);
+
+/*
  * OchreHost's with_memory. RAM behind an IOMMU is reached; MMIO is refused, because an access to it would need the
  * BQL, which the caller may hold or not, while it holds the core's lock.
  */
