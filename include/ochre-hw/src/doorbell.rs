@@ -19,3 +19,12 @@ pub const SEND: u64 = 0x00;
 /// Offset in the page: a write of a QP number makes the device look at that QP's receive queue.
 /// Needed only in the error state, where posted receives are flushed.
 pub const RECV: u64 = 0x04;
+/// Offset in the page: a write of [`BUSY_POLL_ON`] by a program that finds nothing in its completion
+/// queues and will look again at once. The device may do its work in the time of the processor that
+/// writes, and may count on being told again soon. A device is free to do nothing.
+pub const BUSY_POLL: u64 = 0x08;
+/// Value for [`BUSY_POLL`]: the program goes on polling.
+pub const BUSY_POLL_ON: u32 = 1;
+/// Value for [`BUSY_POLL`]: the program that wrote `BUSY_POLL_ON` before has armed its completion queue
+/// and may sleep.
+pub const BUSY_POLL_OFF: u32 = 0;

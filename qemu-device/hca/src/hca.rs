@@ -96,6 +96,13 @@ impl<D: Dma, I: Interrupts, C: Cable> Hca<D, I, C> {
         sleep
     }
 
+    /// Takes [`Hca::arm`] back: the embedder calls [`Hca::poll`] again and again, and need not be woken.
+    pub fn disarm(&mut self) {
+        for link in &mut self.device.links {
+            link.disarm();
+        }
+    }
+
     /// The machine stands still, or goes on. While it stands still the device leaves its memory alone;
     /// its links stay up, the agents of the firmware answer on lane 15, and all other packets wait in the
     /// receive buffers without returning credits. [`Hca::poll`] when it goes on.

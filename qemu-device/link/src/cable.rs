@@ -116,6 +116,9 @@ pub trait Cable {
     /// not sleep.
     fn arm(&mut self, wake: Wake) -> bool;
 
+    /// Takes the request of [`Cable::arm`] back: this end looks by itself.
+    fn disarm(&mut self) {}
+
     /// Symbol errors seen since the last call.
     fn take_symbol_errors(&mut self) -> u32 {
         0

@@ -232,6 +232,12 @@ impl Cable for Socket {
         }
     }
 
+    fn disarm(&mut self) {
+        if let Some(cable) = &mut self.cable {
+            cable.disarm();
+        }
+    }
+
     fn take_symbol_errors(&mut self) -> u32 {
         self.cable.as_mut().map_or(0, Cable::take_symbol_errors)
     }

@@ -5,7 +5,10 @@
 //! The vCPU that rings a doorbell runs the firmware itself, under a budget, so that a send costs no
 //! switch of threads. What is left, what arrives and what is due runs in the service thread, which
 //! sleeps on the cables' descriptors, a timer and a wake-up of its own. A doorbell that finds the device
-//! busy is queued and run by whoever holds the lock: no vCPU waits on the data path.
+//! busy is queued and run by whoever holds the lock: no vCPU waits on the data path. A vCPU that polls for
+//! completions lends its time ([`crate::busy`]).
+
+mod settings;
 
 use std::ffi::CString;
 use std::fs::File;
@@ -21,8 +24,9 @@ use ochre_link::{Capture, Port, PortConfig, ShmConfig, Tap};
 use ochre_wire::Guid;
 
 use crate::abi::{Host, Ram};
+use crate::busy::BusyPoll;
 use crate::cable::{Ready, Socket};
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::ram::GuestMemory;
 use crate::wake::{now, Event, Poller, Timer};
 
@@ -65,6 +69,7 @@ struct State {
     /// When the timer goes off. It is never put off, only brought forward: a deadline that was
     /// dropped costs one idle wake-up and not a system call for each packet.
     timer: Time,
+    busy: BusyPoll,
     drain: [u64; 2],
     capture: Option<Capture>,
     /// Whether packets go to the capture.
@@ -84,7 +89,8 @@ impl State {
 
     /// When the service thread has to run even if nothing happens.
     fn deadline(&self) -> Option<Time> {
-        Time::earliest(self.hca.next_deadline(), self.flush)
+        let own = Time::earliest(self.flush, self.busy.deadline());
+        Time::earliest(self.hca.next_deadline(), own)
     }
 
     /// Writes the capture out where it is time to; gives why that failed, and ends the capture then.
@@ -206,6 +212,7 @@ impl Core {
                 hca,
                 asleep: false,
                 timer: Time::MAX,
+                busy: BusyPoll::default(),
                 drain: [0; 2],
                 capture,
                 capturing: false,
@@ -345,7 +352,7 @@ impl Core {
             .host
             .burst(|| self.run_doorbells(&mut state, at) | state.hca.poll(at, ROUND));
         let ended = state.flush_capture(at);
-        let sleep = !more && state.hca.arm();
+        let sleep = !more && (state.busy.goes_on(at) || state.hca.arm());
         if sleep {
             state.asleep = true;
         }
@@ -407,16 +414,6 @@ impl Core {
         self.release(state, true);
     }
 
-    /// How many objects of each kind there are now, as text.
-    pub fn objects(&self) -> String {
-        let state = self.lock();
-        let o = state.hca.objects();
-        format!(
-            "eqs={} cqs={} pds={} mrs={} qps={} ahs={} mcast={}",
-            o.eqs, o.cqs, o.pds, o.mrs, o.qps, o.ahs, o.mcast_attachments
-        )
-    }
-
     /// Replaces the table of guest RAM.
     ///
     /// # Safety
@@ -448,6 +445,13 @@ impl Core {
         if size != 4 || offset % 4 != 0 {
             return;
         }
+        if offset % doorbell::PAGE_SIZE == doorbell::BUSY_POLL {
+            match value as u32 {
+                doorbell::BUSY_POLL_ON => self.busy_poll(),
+                _ => self.end_busy_poll(),
+            }
+            return;
+        }
         let bell = Doorbell {
             offset,
             value: value as u32,
@@ -473,89 +477,37 @@ impl Core {
         let at = now();
         state.moved(at);
         let more = self.run_doorbells(&mut state, at) | state.hca.doorbell(at, offset, bell.value);
+        let more = more && !state.busy.is_on();
         self.release(state, more);
     }
 
-    /// Sets how fast a port (from 0) drains, bytes per second; 0 is unlimited.
-    pub fn set_drain(&self, index: usize, rate: u64) {
-        let mut state = self.lock();
-        if let Some(drain) = state.drain.get_mut(index) {
-            *drain = rate;
-        }
-        if let Some(link) = state.hca.link_mut(index + 1) {
-            link.set_drain_rate(Some(rate).filter(|rate| *rate != 0));
-        }
-        self.release(state, true);
-    }
-
-    /// How fast a port (from 0) drains.
-    pub fn drain(&self, index: usize) -> u64 {
-        self.lock().drain.get(index).copied().unwrap_or(0)
-    }
-
-    /// Sets the rules for wire faults of a port (from 0).
-    ///
-    /// # Errors
-    /// A message for the user; the former rules then stay.
-    pub fn set_faults(&self, index: usize, text: &str) -> Result<(), String> {
-        let rules = config::faults(text)?;
-        let mut state = self.lock();
-        let result = match state.hca.link_mut(index + 1) {
-            Some(link) => {
-                link.set_faults(rules);
-                Ok(())
-            }
-            None => Err("the device has no such port; add ports=2".into()),
+    /// A virtual CPU has nothing better to do than to serve the device.
+    fn busy_poll(&self) {
+        let Some(mut state) = self.try_lock() else {
+            // Somebody else does.
+            return;
         };
-        self.release(state, true);
-        result
+        let at = now();
+        state.moved(at);
+        let more = self.run_doorbells(&mut state, at) | state.hca.poll(at, Budget::DOORBELL);
+        if state.busy.polled(at, now()) && state.asleep && !state.busy.is_on() {
+            state.busy.begin(at);
+            state.hca.disarm();
+        }
+        let more = more && !state.busy.is_on();
+        self.release(state, more);
     }
 
-    /// The rules for wire faults of a port (from 0), and how often each has acted.
-    pub fn faults(&self, index: usize) -> String {
-        let state = self.lock();
-        let link = state.hca.link(index + 1);
-        link.map_or(String::new(), |link| link.faults().to_string())
-    }
-
-    /// Puts the cable of a port (from 0) in, or pulls it.
-    pub fn set_plugged(&self, index: usize, plugged: bool) {
+    /// The virtual CPU that served the device is about to rest.
+    fn end_busy_poll(&self) {
         let mut state = self.lock();
-        let mut result = Ok(());
-        if let Some(link) = state.hca.link_mut(index + 1) {
-            if plugged {
-                result = link.cable_mut().plug();
-            } else {
-                link.cable_mut().pull();
-            }
+        let mut more = false;
+        if state.busy.stop() {
+            more = state.hca.poll(now(), Budget::DOORBELL) || state.asleep && !state.hca.arm();
         }
-        self.release(state, true);
-        if let Err(message) = result {
-            self.report(&message);
-        }
-    }
-
-    /// Whether the cable of a port (from 0) is plugged.
-    pub fn plugged(&self, index: usize) -> bool {
-        let state = self.lock();
-        state
-            .hca
-            .link(index + 1)
-            .is_some_and(|link| link.cable().is_plugged())
-    }
-
-    /// Turns writing to the capture file on or off, if there is one.
-    pub fn set_capturing(&self, capturing: bool) {
-        let mut state = self.lock();
-        state.set_taps(capturing);
-        drop(state);
-        self.flush_capture();
-    }
-
-    /// Writes out what the capture has buffered.
-    pub fn flush_capture(&self) {
-        if let Some(capture) = &self.lock().capture {
-            capture.flush();
-        }
+        self.release(state, more);
     }
 }
+
+#[cfg(test)]
+mod tests;

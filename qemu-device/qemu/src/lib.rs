@@ -7,6 +7,7 @@
 //! firmware, its lock and its service thread, and gives it memory, interrupts, cables and time.
 
 pub mod abi;
+mod busy;
 pub mod cable;
 pub mod config;
 pub mod device;

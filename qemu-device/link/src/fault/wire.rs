@@ -219,4 +219,9 @@ impl<C: Cable> Wire<C> {
         let idle = self.cable.arm(wake);
         idle && !self.line.as_ref().is_some_and(|l| l.has_received(self.now))
     }
+
+    /// As [`Cable::disarm`].
+    pub(crate) fn disarm(&mut self) {
+        self.cable.disarm();
+    }
 }

@@ -186,6 +186,11 @@ impl<C: Cable> Port<C> {
         idle && !self.work_inside()
     }
 
+    /// Takes the request of [`Port::arm`] back: the cable need not wake this end, which polls.
+    pub fn disarm(&mut self) {
+        self.wire.disarm();
+    }
+
     fn event(&mut self, event: PortEvent) {
         if self.events.len() == EVENTS_MOST {
             self.events.pop_front();

@@ -508,4 +508,10 @@ impl Cable for ShmCable {
         self.flush();
         self.rings().is_none_or(|r| r.arm(wake))
     }
+
+    fn disarm(&mut self) {
+        if let Some(rings) = self.rings() {
+            rings.disarm();
+        }
+    }
 }

@@ -359,6 +359,15 @@ impl Rings {
         }
         true
     }
+
+    /// Takes the flags back.
+    pub(super) fn disarm(&mut self) {
+        let rx = self.rx();
+        self.memory.word32(rx, WAKE).store(0, Ordering::Relaxed);
+        self.memory
+            .word32(self.tx, SPACE)
+            .store(0, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use ochre_hw::cqe::{Cqe, CQE_PHASE};
 use ochre_hw::queue::{CqRecord, CQ_ARM_KIND, CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_ARM_STEP};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::busy::BusyPoll;
 use crate::context::Context;
 use crate::ffi::{self, fail, Cmd};
 use crate::memory::{publish, Buffer};
@@ -30,6 +31,7 @@ pub(crate) struct Ring {
     consumer: u32,
     /// The completion that a program reads field by field.
     pub(crate) current: Cqe,
+    pub(crate) busy: BusyPoll,
 }
 
 impl Cq {
@@ -80,6 +82,7 @@ impl Ring {
         }
         let cqe = Cqe::from_bytes(&self.buffer.read(self.offset(self.consumer)));
         self.consumer = self.consumer.wrapping_add(1);
+        self.busy.found();
         Some(cqe)
     }
 
@@ -120,7 +123,8 @@ impl Ring {
         }
     }
 
-    fn arm(&self, kind: u32) {
+    /// Arms the queue; whether the device is to be told that polling ends.
+    fn arm(&mut self, kind: u32) -> bool {
         let word = self.buffer.word(offset_of!(CqRecord, arm));
         let sequence = u32::from_le(word.load(Ordering::Relaxed)) & !CQ_ARM_KIND;
         word.store(
@@ -129,6 +133,7 @@ impl Ring {
         );
         // The program now polls once more: the device must see the word before that poll reads.
         fence(Ordering::SeqCst);
+        self.busy.arm()
     }
 }
 
@@ -152,6 +157,7 @@ fn prepare(limits: &AllocUcontextResp, wanted: u32) -> Result<(Box<Cq>, CreateCq
         log_entries,
         consumer: 0,
         current: Cqe::default(),
+        busy: BusyPoll::default(),
     };
     Ok((
         Box::new(Cq {
@@ -264,13 +270,16 @@ pub(crate) unsafe extern "C" fn req_notify_cq(
     cq: *mut ffi::ibv_cq,
     solicited_only: c_int,
 ) -> c_int {
-    // SAFETY: a CQ of ours.
-    let cq = unsafe { Cq::from_ptr(cq) };
-    cq.lock().arm(if solicited_only != 0 {
+    // SAFETY: a CQ of ours, in a context of ours.
+    let (state, mut ring) = unsafe { (Context::state((*cq).context), Cq::from_ptr(cq).lock()) };
+    let kind = if solicited_only != 0 {
         CQ_ARM_SOLICITED
     } else {
         CQ_ARM_NEXT
-    });
+    };
+    if ring.arm(kind) {
+        state.doorbells.busy_poll(false);
+    }
     0
 }
 
@@ -285,6 +294,7 @@ mod tests {
             log_entries,
             consumer: 0,
             current: Cqe::default(),
+            busy: BusyPoll::default(),
         }
     }
 
@@ -394,18 +404,18 @@ mod tests {
 
     #[test]
     fn each_arming_is_a_new_value() {
-        let ring = ring(2);
-        let word = || {
+        let mut ring = ring(2);
+        let word = |ring: &Ring| {
             ring.buffer
                 .word(offset_of!(CqRecord, arm))
                 .load(Ordering::Relaxed)
         };
         ring.arm(CQ_ARM_SOLICITED);
-        let first = word();
+        let first = word(&ring);
         ring.arm(CQ_ARM_SOLICITED);
-        assert_ne!(word(), first);
-        assert_eq!(word() & CQ_ARM_KIND, CQ_ARM_SOLICITED);
+        assert_ne!(word(&ring), first);
+        assert_eq!(word(&ring) & CQ_ARM_KIND, CQ_ARM_SOLICITED);
         ring.arm(CQ_ARM_NEXT);
-        assert_eq!(word() & CQ_ARM_KIND, CQ_ARM_NEXT);
+        assert_eq!(word(&ring) & CQ_ARM_KIND, CQ_ARM_NEXT);
     }
 }

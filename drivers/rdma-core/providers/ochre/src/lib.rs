@@ -12,9 +12,11 @@
 //! - `context`: an opened device, and the verbs that only pass through.
 //! - `memory`: memory that is shared with the device.
 //! - `cq`, `qp`: making and destroying queues.
+//! - `busy`: what a program that polls and finds nothing tells the device.
 //! - `poll`, `post`: the data path; `poll_ex`, `post_ex`: the same for programs that poll and post
 //!   field by field (`ibv_cq_ex`, `ibv_qp_ex`).
 
+mod busy;
 mod context;
 mod cq;
 mod device;

@@ -165,11 +165,18 @@ impl Doorbells {
         self.ring(ochre_hw::doorbell::RECV, qpn);
     }
 
+    /// Tells the device that the program polls, or no longer.
     #[inline]
-    fn ring(&self, offset: u64, qpn: u32) {
+    pub(crate) fn busy_poll(&self, on: bool) {
+        use ochre_hw::doorbell::{BUSY_POLL, BUSY_POLL_OFF, BUSY_POLL_ON};
+        self.ring(BUSY_POLL, if on { BUSY_POLL_ON } else { BUSY_POLL_OFF });
+    }
+
+    #[inline]
+    fn ring(&self, offset: u64, value: u32) {
         // SAFETY: an aligned word inside the page, whose size was checked when it was mapped.
         unsafe {
-            core::ptr::write_volatile(self.base.add(offset as usize).cast::<u32>(), qpn.to_le())
+            core::ptr::write_volatile(self.base.add(offset as usize).cast::<u32>(), value.to_le())
         }
     }
 }

@@ -76,6 +76,12 @@ fn wakes_only_who_sleeps_and_wants_it() {
     put(&mut a, Frame::Link, b"credit");
     assert!(a.flush());
     assert!(!a.flush(), "nothing new");
+    while take(&mut b).is_some() {}
+    assert!(b.arm(Wake::All));
+    b.disarm();
+    put(&mut a, Frame::Data, b"z");
+    assert!(!a.flush(), "it looks by itself");
+    assert!(!b.arm(Wake::All), "and has a frame");
 }
 
 #[test]
