@@ -20,8 +20,10 @@ pub const SEND: u64 = 0x00;
 /// Needed only in the error state, where posted receives are flushed.
 pub const RECV: u64 = 0x04;
 /// Offset in the page: a write of [`BUSY_POLL_ON`] by a program that finds nothing in its completion
-/// queues and will look again at once. The device may do its work in the time of the processor that
-/// writes, and may count on being told again soon. A device is free to do nothing.
+/// queues and will look again at once, where the device asks for it in [`CqRecord::busy_poll`]. The device
+/// may do its work in the time of the processor that writes, and may count on being told again soon.
+///
+/// [`CqRecord::busy_poll`]: super::queue::CqRecord::busy_poll
 pub const BUSY_POLL: u64 = 0x08;
 /// Value for [`BUSY_POLL`]: the program goes on polling.
 pub const BUSY_POLL_ON: u32 = 1;

@@ -66,8 +66,11 @@ hw_struct! {
         /// changes with each arming. The device writes one event for each value that it sees here
         /// after it has written a completion that matches. After arming, software polls once more.
         0x04 => arm: u32,
+        /// Written by the device; not zero where busy polling ([`BUSY_POLL`](super::doorbell::BUSY_POLL))
+        /// brings completions of this queue sooner. Zero at first.
+        0x08 => busy_poll: u32,
         /// MBZ.
-        0x08 => reserved: [u8; 56],
+        0x0c => reserved: [u8; 52],
     }
 }
 

@@ -14,6 +14,10 @@ use crate::Time;
 /// Offsets of the words of a [`CqRecord`].
 const CONSUMER: u64 = 0x00;
 const ARM: u64 = 0x04;
+const BUSY_POLL: u64 = 0x08;
+
+/// Bursts of completions that came of nothing from the peer, until software is told.
+const OWN_BURSTS: u8 = 64;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -25,9 +29,12 @@ pub struct Cq {
     consumer: u32,
     /// The value of the arm word that has had its event.
     arm_seen: u32,
-    /// Completions since the arm word was looked at: any, and solicited or failed ones.
+    /// Completions since the arm word was looked at.
     fresh: Fresh,
     moderation: Moderation,
+    /// What the word for busy polling says, and bursts since that speak against it.
+    busy_poll: bool,
+    own_bursts: u8,
     /// Event queue of its completion events.
     pub eq: u32,
     /// QPs that complete to this CQ.
@@ -42,6 +49,8 @@ pub struct Cq {
 struct Fresh {
     any: bool,
     solicited: bool,
+    /// Of packets from the peer.
+    from_peer: bool,
 }
 
 /// Moderation of completion events.
@@ -86,6 +95,8 @@ impl Cq {
             arm_seen: 0,
             fresh: Fresh::default(),
             moderation: Moderation::default(),
+            busy_poll: false,
+            own_bursts: 0,
             eq,
             qps: BTreeSet::new(),
             broken: false,
@@ -132,9 +143,9 @@ impl Cq {
         self.moderation.deadline
     }
 
-    /// Writes a completion; the phase is filled in.
+    /// Writes a completion, of a packet `from_peer` or of the own doing; the phase is filled in.
     #[inline]
-    pub fn push<D: Dma>(&mut self, dma: &D, mut cqe: Cqe) -> Result<(), CqFault> {
+    pub fn push<D: Dma>(&mut self, dma: &D, mut cqe: Cqe, from_peer: bool) -> Result<(), CqFault> {
         let size = self.entries();
         if self.producer.wrapping_sub(self.consumer) >= size {
             self.consumer = self.mem.load_u32(dma, CONSUMER).map_err(|_| CqFault::Dma)?;
@@ -151,6 +162,7 @@ impl Cq {
             .map_err(|_| CqFault::Dma)?;
         self.producer = self.producer.wrapping_add(1);
         self.fresh.any = true;
+        self.fresh.from_peer |= from_peer;
         if cqe.flags & CQE_SOLICITED != 0 || cqe.status != CqeStatus::Success.raw() {
             self.fresh.solicited = true;
         }
@@ -166,6 +178,7 @@ impl Cq {
         if !self.fresh.any {
             return Ok(ArmCheck::Quiet);
         }
+        self.note_busy_poll(dma)?;
         let arm = self.mem.load_u32(dma, ARM).map_err(|_| CqFault::Dma)?;
         let wanted = arm != self.arm_seen
             && match arm & CQ_ARM_KIND {
@@ -188,6 +201,23 @@ impl Cq {
             }
         }
         Ok(ArmCheck::Event(arm))
+    }
+
+    /// Tells software whether polling for the peer's packets is of use: not where completions come of
+    /// what it does itself.
+    fn note_busy_poll<D: Dma>(&mut self, dma: &D) -> Result<(), CqFault> {
+        self.own_bursts = match self.fresh.from_peer {
+            true => 0,
+            false => self.own_bursts.saturating_add(1),
+        };
+        let useful = self.own_bursts < OWN_BURSTS && (self.busy_poll || self.fresh.from_peer);
+        if useful != self.busy_poll {
+            self.busy_poll = useful;
+            self.mem
+                .store_u32(dma, BUSY_POLL, useful.into())
+                .map_err(|_| CqFault::Dma)?;
+        }
+        Ok(())
     }
 
     /// The event that was due for this value of the arm word is being written.

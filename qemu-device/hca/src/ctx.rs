@@ -118,6 +118,8 @@ pub struct Ctx<D> {
     pub(crate) violation: Option<Violation>,
     /// Where send requests are read to.
     pub(crate) slot: SendSlot,
+    /// What happens now comes of a packet from the peer.
+    pub(crate) from_peer: bool,
     pub(crate) vectors_due: u64,
     pub(crate) cqs_noted: Vec<u32>,
     pub(crate) cqs_broken: Vec<u32>,
@@ -144,6 +146,7 @@ impl<D: Dma> Ctx<D> {
             fatal: None,
             violation: None,
             slot: SendSlot::default(),
+            from_peer: false,
             vectors_due: 0,
             cqs_noted: Vec::new(),
             cqs_broken: Vec::new(),
@@ -279,7 +282,7 @@ impl<D: Dma> Ctx<D> {
             return;
         }
         cqe.timestamp = self.now.as_nanos();
-        match queue.push(&self.dma, cqe) {
+        match queue.push(&self.dma, cqe, self.from_peer) {
             Ok(()) => self.look_at_cq(cq),
             Err(_) => self.break_cq(cq),
         }

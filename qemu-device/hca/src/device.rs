@@ -317,9 +317,11 @@ impl<D: Dma, C: Cable> Device<D, C> {
                 };
                 any = true;
                 *budget -= 1;
+                self.ctx.from_peer = !packet.loopback;
                 self.packet(n, packet.icrc_ok);
             }
         }
+        self.ctx.from_peer = false;
         any
     }
 

@@ -225,6 +225,32 @@ fn a_packet_for_the_own_lid_turns_around() {
 }
 
 #[test]
+fn polling_is_asked_for_where_the_peer_brings_completions() {
+    let mut pair = Pair::active();
+    let (mut a, mut b) = ends(&mut pair);
+    let mut near = end(&mut pair.b, QpType::Ud, LID_B, QKEY);
+    for _ in 0..2 {
+        assert!(!b.cq.asks_for_polling());
+        b.guest.post_recv(0, &[b.sge(0, 128)]);
+        let sge = a.sge(0, 4);
+        a.send(&mut pair.a, a.wqe(b.qp, 1), &[sge]);
+        assert!(!a.cq.asks_for_polling(), "a datagram ends when it is sent");
+        pair.settle();
+        assert_eq!((a.one().status, b.one().status), (0, 0));
+        // Packets from the same port make up for it, after a while.
+        for count in 0..64 {
+            assert!(b.cq.asks_for_polling(), "{count}");
+            b.guest.post_recv(0, &[b.sge(0, 128)]);
+            let sge = near.sge(0, 4);
+            near.send(&mut pair.b, near.wqe(b.qp, 1), &[sge]);
+            pair.settle();
+            assert_eq!((near.one().status, b.one().status), (0, 0));
+            assert!(!near.cq.asks_for_polling());
+        }
+    }
+}
+
+#[test]
 fn nothing_is_received_without_a_receive_or_the_right_keys() {
     let mut pair = Pair::active();
     let (mut a, mut b) = ends(&mut pair);

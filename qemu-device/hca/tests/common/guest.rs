@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The guest's side of queues: what a driver or provider does, as plainly as it can be written.
 
+use core::mem::offset_of;
+
 use ochre_hw::cqe::{Cqe, CQE_PHASE};
 use ochre_hw::eqe::{Eqe, EQE_PHASE};
 use ochre_hw::queue::{CqRecord, EqRecord, QpLayout, QpSizes};
@@ -142,6 +144,12 @@ pub struct GuestCq {
 }
 
 impl GuestCq {
+    /// Whether the device asks for busy polling.
+    pub fn asks_for_polling(&self) -> bool {
+        let at = offset_of!(CqRecord, busy_poll) as u64;
+        self.mem.load_u32(self.base + at).unwrap() != 0
+    }
+
     pub fn new(mem: &Memory, heap: &mut Heap, log_entries: u8) -> Self {
         let bytes = CqRecord::SIZE as u64 + ((Cqe::SIZE as u64) << log_entries);
         GuestCq {

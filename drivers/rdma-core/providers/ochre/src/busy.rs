@@ -27,14 +27,14 @@ impl BusyPoll {
         self.armed = false;
     }
 
-    /// A poll found nothing; whether the device is to be told.
+    /// A poll found nothing; whether the device is to be told, if it has asked for that.
     #[inline]
-    pub(crate) fn found_nothing(&mut self) -> bool {
+    pub(crate) fn found_nothing(&mut self, asked: impl FnOnce() -> bool) -> bool {
         if self.armed {
             return false;
         }
         self.empty = self.empty.wrapping_add(1);
-        let tell = self.empty % EVERY == 0;
+        let tell = self.empty % EVERY == 0 && asked();
         self.told |= tell;
         tell
     }
@@ -54,7 +54,7 @@ mod tests {
 
     /// How many of so many empty polls tell the device.
     fn polls(busy: &mut BusyPoll, count: u32) -> usize {
-        (0..count).filter(|_| busy.found_nothing()).count()
+        (0..count).filter(|_| busy.found_nothing(|| true)).count()
     }
 
     #[test]
@@ -65,6 +65,13 @@ mod tests {
             busy.found();
         }
         assert_eq!(polls(&mut busy, 10 * EVERY), 10);
+    }
+
+    #[test]
+    fn a_device_that_has_no_use_for_it_is_not_told() {
+        let mut busy = BusyPoll::default();
+        assert!((0..100).all(|_| !busy.found_nothing(|| false)));
+        assert!(!busy.arm());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) struct Ring {
     consumer: u32,
     /// The completion that a program reads field by field.
     pub(crate) current: Cqe,
-    pub(crate) busy: BusyPoll,
+    busy: BusyPoll,
 }
 
 impl Cq {
@@ -84,6 +84,14 @@ impl Ring {
         self.consumer = self.consumer.wrapping_add(1);
         self.busy.found();
         Some(cqe)
+    }
+
+    /// Nothing was found; whether the device is to be told that the program polls.
+    #[inline]
+    pub(crate) fn found_nothing(&mut self) -> bool {
+        let asked = self.buffer.word(offset_of!(CqRecord, busy_poll));
+        self.busy
+            .found_nothing(|| asked.load(Ordering::Relaxed) != 0)
     }
 
     /// Gives the consumed entries back to the device.

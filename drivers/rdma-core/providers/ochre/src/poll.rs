@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
     }
     if found > 0 {
         ring.release();
-    } else if ring.busy.found_nothing() {
+    } else if ring.found_nothing() {
         drop(ring);
         state.doorbells.busy_poll(true);
     }

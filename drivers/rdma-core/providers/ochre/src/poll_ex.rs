@@ -74,7 +74,7 @@ unsafe extern "C" fn start_poll(
     if err == 0 {
         // The lock stays until `end_poll`.
         core::mem::forget(ring);
-    } else if ring.busy.found_nothing() {
+    } else if ring.found_nothing() {
         drop(ring);
         // SAFETY: as above, in an open context of ours.
         unsafe { Context::state((*cq).context) }
