@@ -135,8 +135,8 @@ translated() {
 #
 # The translator keeps a node of a tree for each block of code that it has seen, also of modules and programs which are
 # gone, until its buffer is full and it forgets all of them. Twelve rounds of the module, with the heap counted
-# (qemu-device/qemu/examples/heap.rs), took 22,654 blocks of the heap a round more and translated some 21,900 blocks of
-# code anew: one for each, of 40 bytes, which are 48 of the heap, and nothing else grew. Without a guest the same heap
+# (qemu-device/qemu/examples/heap.rs), took 22,654 blocks of the heap a round more, and the translator threw away some
+# 21,900 blocks of code a round: one note for each, of 40 bytes, which are 48 of the heap, and nothing else grew. Without a guest the same heap
 # is flat to the block (qemu-device/qemu/tests/flat.rs).
 #
 # What is left: kB at all, because tables of the translator double, from 4 MiB to 8 MiB, and rings are touched for the

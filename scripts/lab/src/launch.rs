@@ -195,6 +195,8 @@ fn qemu(config: &Config, run: &Path) -> Vec<String> {
         add("-cpu", "max".into());
     }
     // A guest that restarts unasked has failed; see Vm::reboot for one that is asked.
+    // Who looks at QEMU's threads sees which is the device's.
+    add("-name", "debug-threads=on".into());
     add("-action", "reboot=shutdown".into());
     for folder in ["/usr/share/seabios", "/usr/share/qemu"] {
         add("-L", folder.into());

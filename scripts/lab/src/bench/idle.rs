@@ -15,9 +15,6 @@ use crate::launch::HCA_ID;
 /// Most of one processor that idle threads may take, in percent.
 const CPU: f64 = 1.0;
 
-/// Has QEMU name its threads.
-pub const QEMU_ARGUMENTS: [&str; 2] = ["-name", "debug-threads=on"];
-
 /// One thread's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Used {

@@ -100,9 +100,6 @@ pub fn run(mut options: Options, wish: &Wish) -> Result<i32> {
         bail!("the bench measures the Ochre HCA beside rxe: leave --device as it is");
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    options
-        .qemu_arguments
-        .extend(idle::QEMU_ARGUMENTS.map(str::to_owned));
     // The second processor of VM a is for loopback only.
     options.cpus = [2, 1];
     let mut faults = Vec::new();
