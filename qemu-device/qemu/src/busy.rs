@@ -31,6 +31,8 @@ const TRUST: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1
 pub(crate) struct BusyPoll {
     /// When the last doorbell was served.
     last: Option<Time>,
+    /// Time that the device has spent on other doorbells since.
+    work: Duration,
     /// Time spent in polling, less that of pauses.
     credit: Duration,
     /// How much of that it takes to leave the device to virtual CPUs.
@@ -43,6 +45,7 @@ impl Default for BusyPoll {
     fn default() -> Self {
         BusyPoll {
             last: None,
+            work: Duration::ZERO,
             credit: Duration::ZERO,
             trust: TRUST[0],
             look_at: None,
@@ -54,7 +57,7 @@ impl BusyPoll {
     /// A doorbell has come at one time and was served by another: whether the device may be left to virtual CPUs.
     pub(crate) fn polled(&mut self, at: Time, served: Time) -> bool {
         if let Some(last) = self.last {
-            let pause = at.since(last);
+            let pause = at.since(last).saturating_sub(self.work);
             self.credit = if pause <= PAUSE {
                 (self.credit + served.since(last)).min(2 * self.trust)
             } else {
@@ -62,7 +65,15 @@ impl BusyPoll {
             };
         }
         self.last = Some(served);
+        self.work = Duration::ZERO;
         self.credit >= self.trust
+    }
+
+    /// Another doorbell came at this time, and is served now: the device's work is no pause of the program.
+    pub(crate) fn worked(&mut self, at: Time, served: impl FnOnce() -> Time) {
+        if self.last.is_some_and(|last| at.since(last) <= RECENT) {
+            self.work += served().since(at);
+        }
     }
 
     /// Leaves the device to virtual CPUs.
@@ -139,6 +150,16 @@ mod tests {
         earn(&mut busy, &mut at, &[1]);
         assert!(busy.goes_on(at));
         assert!(busy.goes_on(at + LOOK - Duration::from_micros(440)));
+        // Nor does the device's own work count as a pause.
+        let mut busy = BusyPoll::default();
+        let work = |busy: &mut BusyPoll, at: Time| {
+            busy.worked(at, || at + Duration::from_micros(20));
+            at + Duration::from_micros(20)
+        };
+        busy.polled(at, at);
+        at = work(&mut busy, at);
+        at = work(&mut busy, at);
+        assert!(earn(&mut busy, &mut at, &[1]).is_some_and(|time| time < 2 * TRUST[0]));
         // A pause for the guest's timer now and then does not hinder, longer ones do.
         let mut busy = BusyPoll::default();
         assert!(earn(&mut busy, &mut at, &[1; 200]).is_some());

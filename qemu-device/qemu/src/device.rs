@@ -477,6 +477,7 @@ impl Core {
         let at = now();
         state.moved(at);
         let more = self.run_doorbells(&mut state, at) | state.hca.doorbell(at, offset, bell.value);
+        state.busy.worked(at, now);
         let more = more && !state.busy.is_on();
         self.release(state, more);
     }
