@@ -33,7 +33,7 @@ latency() {
 polls() {
 	for _ in 1 2 3; do
 		latency || return 1
-		[ $((slept * 4)) -gt $messages ] || return 0
+		[ $((slept * 2)) -gt $messages ] || return 0
 	done
 	return 1
 }
