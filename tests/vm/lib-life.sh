@@ -117,8 +117,7 @@ intact() {
 # more), its open files, and its threads.
 usage() {
 	local pid
-	pid=$(lab list | python3 -c 'import json, sys
-print([vm["pid"] for vm in json.load(sys.stdin) if vm["name"] == sys.argv[1]][0])' "$1")
+	pid=$(process "$1")
 	awk '/^Size:/ { big = $2 >= 131072 } /^Rss:/ && !big { sum += $2 } END { printf "%d ", sum }' "/proc/$pid/smaps"
 	find "/proc/$pid/fd" -mindepth 1 | wc -l | tr '\n' ' '
 	find "/proc/$pid/task" -mindepth 1 -maxdepth 1 | wc -l

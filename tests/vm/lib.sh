@@ -84,13 +84,24 @@ traffic() {
 	pingpong rc && pingpong ud
 }
 
+# listens VM: wait until a program in the VM listens on port 18515, as pingpongs and perftest do.
+listens() {
+	patient "$1" "grep -qi ':4853 0*:0000 0A' /proc/net/tcp /proc/net/tcp6" 10
+}
+
+# process VM: the process id of the VM's QEMU.
+process() {
+	lab list | python3 -c 'import json, sys
+print([vm["pid"] for vm in json.load(sys.stdin) if vm["name"] == sys.argv[1]][0])' "$1"
+}
+
 # pingpong TRANSPORT [ARGUMENT...]: b serves, a asks, the data is checked.
 pingpong() {
 	local transport=$1 out code=0 server
 	shift
 	lab exec b -- "ibv_${transport}_pingpong" -d "$OCHRE_DEVICE" -c "$@" >"$scratch/server" 2>&1 &
 	server=$!
-	patient b "grep -qi ':4853 0*:0000 0A' /proc/net/tcp /proc/net/tcp6" 10 || code=1
+	listens b || code=1
 	out=$(timeout "$(seconds 40)" "$OCHRE_LAB_PROGRAM" exec a -- "ibv_${transport}_pingpong" -d "$OCHRE_DEVICE" -c "$@" b 2>&1) ||
 		code=1
 	if [ $code -eq 0 ]; then

@@ -11,8 +11,7 @@ messages=5000
 # naps VM: how often the device's thread has gone to sleep.
 naps() {
 	local pid
-	pid=$(lab list | python3 -c 'import json, sys
-print([vm["pid"] for vm in json.load(sys.stdin) if vm["name"] == sys.argv[1]][0])' "$1")
+	pid=$(process "$1")
 	grep -lx ochre/hca0 "/proc/$pid"/task/*/comm | sed 's/comm$/status/' |
 		xargs sed -n 's/^voluntary_ctxt_switches:\s*//p'
 }
@@ -21,7 +20,7 @@ print([vm["pid"] for vm in json.load(sys.stdin) if vm["name"] == sys.argv[1]][0]
 latency() {
 	local before after
 	vm b "setsid ib_send_lat -d $OCHRE_DEVICE -s 2 -n $messages $* >/tmp/server.log 2>&1 </dev/null &" &&
-		patient b "grep -qi ':4853 0*:0000 0A' /proc/net/tcp /proc/net/tcp6" 10 || return 1
+		listens b || return 1
 	before=$(naps b)
 	vm a "ib_send_lat -d $OCHRE_DEVICE -s 2 -n $messages $* b" && patient b "! pgrep -x ib_send_lat" || return 1
 	after=$(naps b)
