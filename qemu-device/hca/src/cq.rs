@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Completion queues.
 
+use core::mem::offset_of;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use crate::seams::Dma;
 use crate::Time;
 
 /// Offsets of the words of a [`CqRecord`].
-const CONSUMER: u64 = 0x00;
-const ARM: u64 = 0x04;
-const BUSY_POLL: u64 = 0x08;
+const CONSUMER: u64 = offset_of!(CqRecord, consumer) as u64;
+const ARM: u64 = offset_of!(CqRecord, arm) as u64;
+const BUSY_POLL: u64 = offset_of!(CqRecord, busy_poll) as u64;
 
-/// Bursts of completions that came of nothing from the peer, until software is told.
+/// After so many bursts of completions without a packet from the peer, busy polling is of no use.
 const OWN_BURSTS: u8 = 64;
 
 /// A completion queue.
@@ -32,8 +33,8 @@ pub struct Cq {
     /// Completions since the arm word was looked at.
     fresh: Fresh,
     moderation: Moderation,
-    /// What the word for busy polling says, and bursts since that speak against it.
-    busy_poll: bool,
+    /// Bursts since the last one with a completion of the peer's packets, at most [`OWN_BURSTS`]: the
+    /// word for busy polling is not zero below that.
     own_bursts: u8,
     /// Event queue of its completion events.
     pub eq: u32,
@@ -48,6 +49,7 @@ pub struct Cq {
 #[derive(Clone, Copy, Debug, Default)]
 struct Fresh {
     any: bool,
+    /// Solicited or failed ones.
     solicited: bool,
     /// Of packets from the peer.
     from_peer: bool,
@@ -95,8 +97,7 @@ impl Cq {
             arm_seen: 0,
             fresh: Fresh::default(),
             moderation: Moderation::default(),
-            busy_poll: false,
-            own_bursts: 0,
+            own_bursts: OWN_BURSTS,
             eq,
             qps: BTreeSet::new(),
             broken: false,
@@ -206,18 +207,19 @@ impl Cq {
     /// Tells software whether polling for the peer's packets is of use: not where completions come of
     /// what it does itself.
     fn note_busy_poll<D: Dma>(&mut self, dma: &D) -> Result<(), CqFault> {
-        self.own_bursts = match self.fresh.from_peer {
-            true => 0,
-            false => self.own_bursts.saturating_add(1),
+        let was_useful = self.own_bursts < OWN_BURSTS;
+        self.own_bursts = if self.fresh.from_peer {
+            0
+        } else {
+            OWN_BURSTS.min(self.own_bursts + 1)
         };
-        let useful = self.own_bursts < OWN_BURSTS && (self.busy_poll || self.fresh.from_peer);
-        if useful != self.busy_poll {
-            self.busy_poll = useful;
-            self.mem
-                .store_u32(dma, BUSY_POLL, useful.into())
-                .map_err(|_| CqFault::Dma)?;
+        let useful = self.own_bursts < OWN_BURSTS;
+        if useful == was_useful {
+            return Ok(());
         }
-        Ok(())
+        self.mem
+            .store_u32(dma, BUSY_POLL, useful.into())
+            .map_err(|_| CqFault::Dma)
     }
 
     /// The event that was due for this value of the arm word is being written.

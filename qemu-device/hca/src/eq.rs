@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Event queues.
 
+use core::mem::offset_of;
+
 use ochre_hw::eqe::{Eqe, EQE_PHASE};
 use ochre_hw::queue::EqRecord;
 use ochre_hw::regs::FatalReason;
@@ -9,8 +11,8 @@ use crate::mem::QueueMem;
 use crate::seams::Dma;
 
 /// Offsets of the words of an [`EqRecord`].
-const CONSUMER: u64 = 0x00;
-const ARM: u64 = 0x04;
+const CONSUMER: u64 = offset_of!(EqRecord, consumer) as u64;
+const ARM: u64 = offset_of!(EqRecord, arm) as u64;
 
 /// An event queue.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The command queue in the guest's memory.
 
+use core::mem::offset_of;
+
 use ochre_hw::cmd::{CmdSlot, Opcode, Status, OWNER_DEVICE, OWNER_DRIVER, SLOT_EVENT};
 use ochre_hw::eqe::EventType;
 use ochre_hw::queue::CmdRecord;
@@ -12,7 +14,7 @@ use crate::device::Device;
 use crate::seams::{Dma, DmaError};
 
 /// Where the device writes in a slot: its last 8 bytes.
-const ANSWER: u64 = 0x38;
+const ANSWER: u64 = offset_of!(CmdSlot, out_written) as u64;
 
 /// The command queue.
 #[derive(Debug)]
