@@ -478,8 +478,7 @@ impl Core {
         state.moved(at);
         let more = self.run_doorbells(&mut state, at) | state.hca.doorbell(at, offset, bell.value);
         state.busy.worked(at, now);
-        let more = more && !state.busy.is_on();
-        self.release(state, more);
+        self.leave(state, more);
     }
 
     /// A virtual CPU has nothing better to do than to serve the device.
@@ -495,6 +494,12 @@ impl Core {
             state.busy.begin(at);
             state.hca.disarm();
         }
+        self.leave(state, more);
+    }
+
+    /// A virtual CPU has done its part. What is left is for the service thread, unless virtual CPUs that
+    /// poll see to it.
+    fn leave<'a>(&'a self, state: MutexGuard<'a, State>, more: bool) {
         let more = more && !state.busy.is_on();
         self.release(state, more);
     }
