@@ -316,9 +316,9 @@ unsafe extern "C" fn create_ah(
         ahn: 0,
     });
     let mut resp = Cmd::<ffi::ib_uverbs_create_ah_resp, _>::new(CreateAhResp::default());
+    let size = size_of_val(&resp);
     // SAFETY: the response is as long as is said; the attributes are the program's.
-    let err =
-        unsafe { ffi::ibv_cmd_create_ah(pd, &mut ah.ah, attr, &mut resp.core, size_of_val(&resp)) };
+    let err = unsafe { ffi::ibv_cmd_create_ah(pd, &mut ah.ah, attr, &mut resp.core, size) };
     if err != 0 {
         return fail(err);
     }
