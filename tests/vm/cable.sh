@@ -9,7 +9,7 @@
 
 # Local ACK time-out 19: 2.1 s, and seven retries.
 round() {
-	start patient 18601 --timeout 19 && start hasty 18602 --timeout 15 --retries 2 || return 1
+	start patient 18601 --timeout 19 --retries 7 && start hasty 18602 --timeout 15 || return 1
 	hca b qom-set plugged0 false && patient a "grep DOWN $ports/state" 10 && patient b "grep DOWN $ports/state" 10 &&
 		ended a hasty RetriesExceeded && ended b hasty RetriesExceeded || return 1
 	hca b qom-set plugged0 true && active a && active b && goes_on a patient && goes_on b patient && halt patient

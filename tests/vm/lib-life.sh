@@ -86,9 +86,7 @@ nothing="eqs=0 cqs=0 pds=0 mrs=0 qps=0 ahs=0 mcast=0"
 
 # userless VM: no user's program has an object in the kernel.
 userless() {
-	patient "$1" "for kind in ctx pd mr cq qp cm_id; do
-			rdma resource show \$kind
-		done 2>/dev/null | { ! grep ' pid '; }" 20
+	patient "$1" "printf 'resource show %s\n' ctx pd mr cq qp cm_id | rdma -b - >/tmp/held && ! grep ' pid ' /tmp/held" 20
 }
 
 # rest: note what the kernel's own clients hold while the subnet is up and nobody works.
@@ -104,13 +102,20 @@ rest() {
 	done
 }
 
+# recovered VM: it is as before the round.
+recovered() {
+	active "$1" && userless "$1" && holds "$1" "$(cat "$scratch/idle.$1")" && lab dmesg --faults "$1"
+}
+
 # intact: both VMs are as before the round.
 intact() {
-	local vm
-	for vm in a b; do
-		active $vm && userless $vm && holds $vm "$(cat "$scratch/idle.$vm")" || return 1
-		lab dmesg --faults $vm || return 1
-	done
+	local other code=0
+	recovered a >"$scratch/recovered" 2>&1 &
+	other=$!
+	recovered b || code=1
+	wait $other || code=1
+	cat "$scratch/recovered"
+	return $code
 }
 
 # usage VM: kB of memory of the VM's QEMU without the guest's memory and the translator's buffer (mappings of 128 MiB and

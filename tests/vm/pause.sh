@@ -19,7 +19,7 @@ discards() {
 # still SECONDS: VM b stands still for so long, the patient one has seven retries at 8.6 s and more.
 still() {
 	local waited lost
-	start patient 18601 --timeout 21 && start hasty 18602 --timeout 15 --retries 2 || return 1
+	start patient 18601 --timeout 21 --retries 7 && start hasty 18602 --timeout 15 || return 1
 	waited=$(waits)
 	lost=$(discards)
 	lab qmp b stop && ended a hasty RetriesExceeded || return 1

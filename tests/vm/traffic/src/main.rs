@@ -44,7 +44,7 @@ struct Arguments {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=31))]
     timeout: u8,
     /// Retries after a time-out
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=7))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=7))]
     retries: u8,
 }
 
