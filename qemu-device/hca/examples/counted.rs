@@ -38,6 +38,8 @@ fn main() -> ExitCode {
         eprintln!("usage: counted {} MESSAGES", names.join("|"));
         return ExitCode::from(2);
     };
-    set_up().run(*traffic, messages);
+    let mut pump = set_up();
+    pump.warm(*traffic);
+    pump.run(*traffic, messages);
     ExitCode::SUCCESS
 }

@@ -136,6 +136,11 @@ impl Pump {
         &mut self.pair.a
     }
 
+    /// Lets every QP send once: the first message of a QP takes memory for those to come.
+    pub fn warm(&mut self, traffic: Traffic) {
+        self.run(traffic, self.sides[0].qps.len() as u64);
+    }
+
     /// Sends messages until all are completed; gives the processor time.
     pub fn run(&mut self, traffic: Traffic, messages: u64) -> Duration {
         let Traffic { opcode, len, .. } = traffic;
