@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The guest's side of queues: what a driver or provider does, as plainly as it can be written.
 
+use core::cell::Cell;
 use core::mem::offset_of;
+use std::rc::Rc;
 
 use ochre_hw::cqe::{Cqe, CQE_PHASE};
 use ochre_hw::eqe::{Eqe, EQE_PHASE};
@@ -135,12 +137,13 @@ pub fn elements(sges: &[Sge]) -> Vec<u8> {
     sges.iter().flat_map(|s| s.to_bytes()).collect()
 }
 
-/// A CQ's buffer and index.
+/// A CQ's buffer and index; a clone is the same CQ.
+#[derive(Clone)]
 pub struct GuestCq {
     mem: Memory,
     pub base: u64,
     pub log_entries: u8,
-    consumer: u32,
+    consumer: Rc<Cell<u32>>,
 }
 
 impl GuestCq {
@@ -156,13 +159,13 @@ impl GuestCq {
             mem: mem.clone(),
             base: heap.take(bytes),
             log_entries,
-            consumer: 0,
+            consumer: Rc::default(),
         }
     }
 
     /// Makes the index start at `index`: all entries have the phase of the pass before.
     pub fn start_at(&mut self, index: u32) {
-        self.consumer = index;
+        self.consumer.set(index);
         for behind in 1..=1u32 << self.log_entries {
             let old = index.wrapping_sub(behind);
             let slot = u64::from(old & ((1 << self.log_entries) - 1));
@@ -179,10 +182,11 @@ impl GuestCq {
 
     /// The next completion, if there is one.
     pub fn poll(&mut self) -> Option<Cqe> {
-        let slot = u64::from(self.consumer & ((1 << self.log_entries) - 1));
+        let consumer = self.consumer.get();
+        let slot = u64::from(consumer & ((1 << self.log_entries) - 1));
         let at = self.base + CqRecord::SIZE as u64 + slot * Cqe::SIZE as u64;
         let cqe = Cqe::from_bytes(&self.mem.bytes(at).unwrap());
-        let phase = if self.consumer >> self.log_entries & 1 == 0 {
+        let phase = if consumer >> self.log_entries & 1 == 0 {
             CQE_PHASE
         } else {
             0
@@ -190,8 +194,9 @@ impl GuestCq {
         if cqe.owner & CQE_PHASE != phase {
             return None;
         }
-        self.consumer = self.consumer.wrapping_add(1);
-        self.mem.store_u32(self.base, self.consumer).unwrap();
+        let next = consumer.wrapping_add(1);
+        self.consumer.set(next);
+        self.mem.store_u32(self.base, next).unwrap();
         Some(cqe)
     }
 }

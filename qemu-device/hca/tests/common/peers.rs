@@ -31,11 +31,24 @@ pub struct End {
     pub place: Place,
 }
 
-/// A QP in RESET with its CQs and memory; its source memory is random.
+/// A CQ with its number.
+pub type Cq = (u32, GuestCq);
+
+/// A QP in RESET with CQs of its own and memory; its source memory is random.
 pub fn make_end(host: &mut Host, kind: QpType, room: Room, rng: &mut Rng) -> End {
+    let cqs = [host.create_cq(0, 7), host.create_cq(0, 6)];
+    make_end_on(host, kind, room, cqs, rng)
+}
+
+/// The same on CQs that are there, for sends and for receives.
+pub fn make_end_on(
+    host: &mut Host,
+    kind: QpType,
+    room: Room,
+    [(send, send_cq), (recv, recv_cq)]: [Cq; 2],
+    rng: &mut Rng,
+) -> End {
     let pd = host.alloc_pd();
-    let (send, send_cq) = host.create_cq(0, 7);
-    let (recv, recv_cq) = host.create_cq(0, 6);
     let (key, at) = host.create_mr(pd, room.bytes(), access::REGION);
     let place = Place::new(&host.mem, key, at, room);
     host.mem

@@ -11,9 +11,10 @@ use ochre_hw::eqe::EventType;
 use ochre_hw::verbs::{qp_attr, QpAttr, QpState, QpType};
 
 use crate::common::pair::{lid, Cabling, Pair};
-use crate::common::peers::{attributes, connect, make_end, End, SIZES};
+use crate::common::peers::{attributes, connect, make_end, make_end_on, Cq, End, SIZES};
 use crate::common::place::Room;
 use crate::common::rng::Rng;
+use crate::completions::{Completions, Queue};
 use crate::lane::{Lane, Mix};
 use crate::reference::reliable::Reliable;
 use crate::reference::unreliable::Unreliable;
@@ -76,17 +77,27 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// On port `port` of the first host.
+    /// On port `port` of the first host, with CQs of its own or with `cqs`, those of each host.
     pub fn new(
         pair: &mut Pair,
         cabling: Cabling,
         port: u8,
         style: &Style,
+        cqs: Option<&[[Cq; 2]; 2]>,
         rng: &mut Rng,
         repeats: bool,
     ) -> Self {
         let mut rng = Rng::new(rng.next());
-        let ends = [0, 1].map(|n| make_end(pair.host(n), style.kind, style.room, &mut rng));
+        let ends = [0, 1].map(|n| {
+            let host = pair.host(n);
+            match cqs {
+                None => make_end(host, style.kind, style.room, &mut rng),
+                Some(cqs) => {
+                    let cqs = cqs[n].clone();
+                    make_end_on(host, style.kind, style.room, cqs, &mut rng)
+                }
+            }
+        });
         let mut lane = |n: usize| {
             let (from, to) = (ends[n].place.clone(), ends[1 - n].place.clone());
             let results = Image::new(from.results, from.end, &|at, len| from.bytes(at, len));
@@ -211,8 +222,8 @@ impl Connection {
     }
 
     /// One round of the connection's software; whether it found something.
-    pub fn round(&mut self, pair: &mut Pair) -> bool {
-        let mut found = self.take_completions();
+    pub fn round(&mut self, pair: &mut Pair, completions: &mut Completions) -> bool {
+        let mut found = self.take_completions(completions);
         let now = pair.now;
         match self.phase {
             Phase::Running => {
@@ -221,7 +232,7 @@ impl Connection {
                     return true;
                 }
                 if self.rng.below(10_000) < self.style.trouble {
-                    self.interfere(pair);
+                    self.interfere(pair, completions);
                     return true;
                 }
                 for n in 0..2 {
@@ -287,13 +298,12 @@ impl Connection {
     }
 
     /// Takes and judges the completions of both ends.
-    fn take_completions(&mut self) -> bool {
+    fn take_completions(&mut self, completions: &mut Completions) -> bool {
         let mut found = false;
         for n in 0..2 {
             let end = &mut self.ends[n];
-            while let Some(cqe) = end.send_cq.poll() {
+            while let Some(cqe) = completions.next(n, end, Queue::Send) {
                 assert!(!self.gone[n], "a completion of a QP that is no more");
-                assert_eq!(cqe.qpn, end.number);
                 if matches!(self.phase, Phase::Drained(drained, t) if drained == n && t != Time::ZERO)
                 {
                     let is_flush = cqe.status == CqeStatus::WorkRequestFlushed.raw();
@@ -302,9 +312,8 @@ impl Connection {
                 self.lanes[n].sent(&mut end.guest, &cqe);
                 found = true;
             }
-            while let Some(cqe) = end.recv_cq.poll() {
+            while let Some(cqe) = completions.next(n, end, Queue::Receive) {
                 assert!(!self.gone[n], "a completion of a QP that is no more");
-                assert_eq!(cqe.qpn, end.number);
                 self.lanes[1 - n].received(&mut end.guest, &cqe);
                 found = true;
             }
@@ -348,7 +357,7 @@ impl Connection {
     }
 
     /// Software does something to the connection in the middle of its traffic.
-    fn interfere(&mut self, pair: &mut Pair) {
+    fn interfere(&mut self, pair: &mut Pair, completions: &mut Completions) {
         let n = self.rng.below(2) as usize;
         match self.rng.below(4) {
             0 => {
@@ -370,7 +379,7 @@ impl Connection {
                     self.destroyed[n] = true;
                 }
                 // What was completed before is still in the CQs; nothing comes after it.
-                self.take_completions();
+                self.take_completions(completions);
                 self.gone[n] = true;
                 let patience = Duration::from_micros(self.rng.below(30_000));
                 self.phase = Phase::Alone(n, pair.now + patience);
@@ -436,8 +445,8 @@ impl Connection {
     }
 
     /// Checks what is left when all is done.
-    pub fn finish(&mut self, pair: &mut Pair) {
-        self.take_completions();
+    pub fn finish(&mut self, pair: &mut Pair, completions: &mut Completions) {
+        self.take_completions(completions);
         for n in 0..2 {
             self.lanes[n].finish();
             let state = pair.host(n).query_qp(self.ends[n].number).state;

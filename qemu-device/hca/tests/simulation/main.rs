@@ -9,6 +9,7 @@
 //! - [`lane`]: a program that sends in one direction of a connection. [`connection`]: both directions,
 //!   and what software does to them in the middle of traffic. [`datagrams`]: programs that send
 //!   datagrams to each other.
+//! - [`completions`]: whose a completion is where queues share their CQs.
 //! - [`runner`]: scenarios and seeds. [`tally`]: how many messages of each kind and size went.
 //!
 //! With `--seconds` each scenario goes on with new seeds for so long, from `--seed` on; `list` shows them.
@@ -16,6 +17,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod completions;
 mod connection;
 mod datagrams;
 mod lane;
@@ -34,6 +36,7 @@ use ochre_link::PortConfig;
 use common::pair::{Cabling, Pair};
 use common::place::Room;
 use common::rng::Rng;
+use completions::Completions;
 use connection::{Connection, Style};
 use datagrams::Station;
 use lane::Mix;
@@ -52,6 +55,8 @@ struct Traffic {
     latency: Duration,
     cabling: Cabling,
     connections: usize,
+    /// The QPs of a host share their CQs.
+    shares_cqs: bool,
 }
 
 impl Traffic {
@@ -82,6 +87,7 @@ impl Traffic {
             latency: Duration::from_micros(2),
             cabling: Cabling::One,
             connections: 1,
+            shares_cqs: false,
         }
     }
 
@@ -109,6 +115,10 @@ impl Traffic {
         let mut pair = make_pair(self.cabling, self.latency, &mut rng);
         let repeats = self.faults.duplicate_ppm > 0;
         let ports = self.cabling.ports();
+        let cqs = self
+            .shares_cqs
+            .then(|| completions::shared(&mut pair, self.connections, &mut rng));
+        let mut completions = Completions::default();
         let mut connections: Vec<_> = (0..self.connections)
             .map(|n| {
                 let port = 1 + (n % usize::from(ports)) as u8;
@@ -117,6 +127,7 @@ impl Traffic {
                     self.cabling,
                     port,
                     &self.style,
+                    cqs.as_ref(),
                     &mut rng,
                     repeats,
                 )
@@ -127,7 +138,7 @@ impl Traffic {
         while !connections.iter().all(Connection::is_done) {
             let mut found = false;
             for c in &mut connections {
-                found |= c.round(&mut pair);
+                found |= c.round(&mut pair, &mut completions);
             }
             let busy = pair.poll();
             found |= take_events(&mut pair, &mut connections);
@@ -148,9 +159,10 @@ impl Traffic {
         pair.run_for(Duration::from_millis(1));
         let mut tally = Tally::default();
         for c in &mut connections {
-            c.finish(&mut pair);
+            c.finish(&mut pair, &mut completions);
             tally += c.tally();
         }
+        completions.finish();
         take_events(&mut pair, &mut connections);
         tally
     }
@@ -339,6 +351,12 @@ fn software_interferes() -> Traffic {
     traffic
 }
 
+fn queues_share_cqs() -> Traffic {
+    let mut traffic = software_interferes();
+    traffic.shares_cqs = true;
+    traffic
+}
+
 fn long_messages_are_cut_off() -> Traffic {
     let mut traffic = Traffic::rc(bad_link(1), 200);
     traffic.connections = 2;
@@ -411,6 +429,7 @@ fn scenarios() -> Vec<Scenario> {
         senders_give_up_on_slow_receivers: 600..602,
         wrong_requests_end_connections: 700..703,
         software_interferes: 800..803,
+        queues_share_cqs: 850..854,
         long_messages_are_cut_off: 900..903,
         two_ports: 1000..1002,
         crossed_ports: 1100..1102,
