@@ -26,12 +26,13 @@ impl<'a, C: Cable> LinkTx<'a, C> {
         build.vl.is_management() == (build.bth.dest_qp == ochre_wire::Qpn::SMI)
     }
 
-    /// The copy of a multicast packet for this port's own QPs; lost where there is no room.
+    /// The copy of a multicast packet for this port's own QPs; discarded where there is no room.
     fn turn_around(&mut self, build: &Build, packet: &[u8]) {
-        if let Ok(slot) = self.link.tx_begin_loopback(build.vl, packet.len()) {
-            slot.copy_from_slice(packet);
-            self.link.tx_commit(Seal::Done);
-        }
+        let Ok(slot) = self.link.tx_begin_loopback(build.vl, packet.len()) else {
+            return self.link.discard(1);
+        };
+        slot.copy_from_slice(packet);
+        self.link.tx_commit(Seal::Done);
     }
 }
 

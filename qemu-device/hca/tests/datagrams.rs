@@ -3,114 +3,20 @@
 
 mod common;
 
-use common::guest::{GuestCq, GuestQp};
-use common::host::{Host, Pair, LID_A, LID_B};
+use common::datagram::{end, ends, End, QKEY, SIZES};
+use common::host::{Pair, LID_A, LID_B};
 use ochre_hca::Dma;
 use ochre_hw::cmd::port::Counter;
-use ochre_hw::cmd::qp::Multicast;
-use ochre_hw::cmd::Opcode;
-use ochre_hw::cqe::{Cqe, CqeStatus, CQE_GRH, CQE_IMM, CQE_SOLICITED};
+use ochre_hw::cqe::{CqeStatus, CQE_GRH, CQE_IMM, CQE_SOLICITED};
 use ochre_hw::eqe::EventType;
-use ochre_hw::queue::QpSizes;
 use ochre_hw::verbs::{access, qp_attr, AddressVector, QpAttr, QpState, QpType, AV_GRH};
 use ochre_hw::wqe::{
     SendOpcode, SendWqe, Sge, SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED,
 };
 use ochre_wire::mad::{attr, class, method, Mad};
 
-const QKEY: u32 = 0x1111_2222;
 const GSI_QKEY: u32 = 0x8001_0000;
 const GRH: u32 = 40;
-const SIZES: QpSizes = QpSizes {
-    send_wr: 16,
-    send_sge: 3,
-    inline_data: 256,
-    recv_wr: 16,
-    recv_sge: 2,
-};
-
-/// One end: a QP with its CQ and some memory.
-struct End {
-    qp: u32,
-    guest: GuestQp,
-    cqn: u32,
-    cq: GuestCq,
-    pd: u32,
-    key: u32,
-    data: u64,
-    ah: u32,
-}
-
-fn end(h: &mut Host, kind: QpType, peer: u16, qkey: u32) -> End {
-    let pd = h.alloc_pd();
-    let (cqn, cq) = h.create_cq(0, 6);
-    let (qp, guest) = h.create_qp(kind, pd, [cqn, cqn], &SIZES);
-    h.start_datagram(qp, kind, qkey);
-    let (key, data) = h.create_mr(pd, 16 << 10, access::LOCAL_WRITE);
-    let ah = h.create_ah(
-        pd,
-        AddressVector {
-            dlid: peer,
-            sl: 3,
-            port: 1,
-            ..AddressVector::default()
-        },
-    );
-    End {
-        qp,
-        guest,
-        cqn,
-        cq,
-        pd,
-        key,
-        data,
-        ah,
-    }
-}
-
-fn ends(pair: &mut Pair) -> (End, End) {
-    (
-        end(&mut pair.a, QpType::Ud, LID_B, QKEY),
-        end(&mut pair.b, QpType::Ud, LID_A, QKEY),
-    )
-}
-
-impl End {
-    fn sge(&self, offset: u64, length: u32) -> Sge {
-        Sge {
-            addr: self.data + offset,
-            length,
-            lkey: self.key,
-        }
-    }
-
-    fn wqe(&self, dest: u32, num_sge: u8) -> SendWqe {
-        SendWqe {
-            opcode: SendOpcode::Send.raw(),
-            flags: SEND_SIGNALED,
-            num_sge,
-            wr_id: 0x77,
-            remote: u64::from(dest) << 32 | u64::from(self.ah),
-            key: QKEY,
-            ..SendWqe::default()
-        }
-    }
-
-    fn send(&mut self, h: &mut Host, wqe: SendWqe, sges: &[Sge]) {
-        self.guest.post_send(&wqe, &common::guest::elements(sges));
-        h.ring(self.qp, &self.guest);
-    }
-
-    fn one(&mut self) -> Cqe {
-        let cqe = self.cq.poll().expect("a completion");
-        assert_eq!(self.cq.poll(), None, "only one completion");
-        cqe
-    }
-
-    fn status(&mut self) -> CqeStatus {
-        CqeStatus::from_raw(self.one().status).unwrap()
-    }
-}
 
 #[test]
 fn a_datagram_with_all_its_fields() {
@@ -381,52 +287,6 @@ fn receives_are_checked() {
     let memory = CqeStatus::LocalProtection;
     bad_receive(|b| b.sge(16 << 10, 200), write, memory);
     bad_receive(|b| b.sge(0, 200), access::REMOTE_READ, memory);
-}
-
-#[test]
-fn a_group_has_all_its_members() {
-    let mut pair = Pair::active();
-    let (mut a, mut b) = ends(&mut pair);
-    let mut b2 = end(&mut pair.b, QpType::Ud, LID_A, QKEY);
-    let mut mgid = [0; 16];
-    mgid[..2].copy_from_slice(&[0xff, 0x12]);
-    let mlid = 0xc005;
-    let join = |h: &mut Host, qp: u32| {
-        let group = Multicast {
-            mgid,
-            qp,
-            mlid,
-            ..Multicast::default()
-        };
-        h.command(Opcode::AttachMulticast, group).unwrap();
-    };
-    join(&mut pair.a, a.qp);
-    join(&mut pair.b, b.qp);
-    join(&mut pair.b, b2.qp);
-    a.ah = pair.a.create_ah(
-        a.pd,
-        AddressVector {
-            dgid: mgid,
-            dlid: mlid,
-            port: 1,
-            flags: AV_GRH,
-            ..AddressVector::default()
-        },
-    );
-    a.guest.post_recv(1, &[a.sge(4096, 128)]);
-    b.guest.post_recv(2, &[b.sge(0, 128)]);
-    b2.guest.post_recv(3, &[b2.sge(0, 128)]);
-    pair.a.mem.write(a.data, b"all").unwrap();
-    let sge = a.sge(0, 3);
-    a.send(&mut pair.a, a.wqe(0xff_ffff, 1), &[sge]);
-    pair.settle();
-    assert_eq!(a.cq.poll().unwrap().opcode, 0);
-    assert_eq!(a.one().wr_id, 1, "the sender is a member too");
-    for (end, wr_id) in [(&mut b, 2), (&mut b2, 3)] {
-        let cqe = end.one();
-        assert_eq!((cqe.wr_id, cqe.flags, cqe.slid), (wr_id, CQE_GRH, LID_A));
-        assert_eq!(&pair.b.mem.bytes::<3>(end.data + 40).unwrap(), b"all");
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! What the tests of the firmware share.
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
+pub mod datagram;
 pub mod end;
 pub mod guest;
 pub mod host;
