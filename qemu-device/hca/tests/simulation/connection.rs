@@ -72,8 +72,8 @@ pub struct Connection {
     told: [bool; 2],
     /// Events of refused requests, at each end.
     refusals: [Vec<EventType>; 2],
-    ends_seen: u64,
-    drains_seen: u64,
+    /// What its software has done.
+    tally: Tally,
 }
 
 impl Connection {
@@ -124,8 +124,7 @@ impl Connection {
             destroyed: [false; 2],
             told: [false; 2],
             refusals: Default::default(),
-            ends_seen: 0,
-            drains_seen: 0,
+            tally: Tally::default(),
         };
         connection.connect(pair);
         connection
@@ -183,7 +182,7 @@ impl Connection {
     }
 
     pub fn tally(&self) -> Tally {
-        let mut tally = Tally::of_software(self.ends_seen, self.drains_seen);
+        let mut tally = self.tally;
         tally += self.lanes[0].tally;
         tally += self.lanes[1].tally;
         tally
@@ -206,7 +205,7 @@ impl Connection {
             EventType::QpSqDrained => {
                 if self.phase == Phase::Draining(host) {
                     self.phase = Phase::Drained(host, Time::ZERO);
-                    self.drains_seen += 1;
+                    self.tally.drains += 1;
                 } else {
                     assert_eq!(self.phase, Phase::Flushing, "drained unasked");
                 }
@@ -227,7 +226,8 @@ impl Connection {
         let now = pair.now;
         match self.phase {
             Phase::Running => {
-                if self.lanes.iter().any(|lane| lane.has_failed) {
+                let goes_on = self.style.kind == QpType::Uc;
+                if !goes_on && self.lanes.iter().any(|lane| lane.has_failed) {
                     self.end(pair);
                     return true;
                 }
@@ -236,6 +236,9 @@ impl Connection {
                     return true;
                 }
                 for n in 0..2 {
+                    if self.lanes[n].has_failed && !self.lanes[n].sends_outstanding() {
+                        self.resume(pair, n);
+                    }
                     found |= self.post(pair, n, true);
                 }
             }
@@ -336,6 +339,17 @@ impl Connection {
         true
     }
 
+    /// End `n` sends again after a failed request, and the other end has noticed nothing.
+    fn resume(&mut self, pair: &mut Pair, n: usize) {
+        let states = [0, 1].map(|n| pair.host(n).query_qp(self.ends[n].number).state);
+        assert_eq!(states[n], QpState::Sqe.raw());
+        let peer_may = [QpState::Rts.raw(), QpState::Sqe.raw()];
+        assert!(peer_may.contains(&states[1 - n]));
+        self.modify(pair, n, QpState::Rts);
+        self.lanes[n].resume();
+        self.tally.resumed += 1;
+    }
+
     /// Whether it went there.
     fn modify(&mut self, pair: &mut Pair, n: usize, state: QpState) -> bool {
         let mut mask = qp_attr::STATE;
@@ -397,7 +411,7 @@ impl Connection {
     /// there too.
     fn end(&mut self, pair: &mut Pair) {
         self.cut();
-        self.ends_seen += 1;
+        self.tally.ends += 1;
         for n in 0..2 {
             if self.gone[n] {
                 continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Programs that send datagrams to each other, between hosts and within one.
+//! Programs that send datagrams to each other and to groups, between hosts and within one.
 
 use std::collections::VecDeque;
 
@@ -13,6 +13,7 @@ use crate::common::guest::{elements, GuestCq, GuestQp};
 use crate::common::pair::{lid, Pair};
 use crate::common::rng::Rng;
 use crate::common::Dma;
+use crate::groups::Group;
 use crate::reference::datagram::{Datagram, Datagrams, Route};
 use crate::tally::Tally;
 
@@ -29,10 +30,23 @@ const SIZES: QpSizes = QpSizes {
     recv_sge: 4,
 };
 
-/// A way to the other host, or to the own.
+/// The QP that a datagram to a group names.
+const MULTICAST_QP: u32 = 0xff_ffff;
+/// A key that nobody has: a program got it wrong.
+const WRONG: u32 = 0x00ab_cd00;
+
+/// Where a way leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Host(usize),
+    /// By its place among the groups.
+    Group(usize),
+}
+
+/// A way to the other host, to the own, or to a group.
 struct Way {
     handle: u32,
-    to: usize,
+    to: Target,
     service_level: u8,
     route: Option<Route>,
 }
@@ -70,8 +84,8 @@ pub struct Station {
     tally: Tally,
 }
 
-/// What a station needs to know of another.
-type Peer = (usize, u32, u32);
+/// What a station needs to know of another: host, QP and Q_Key.
+pub type Peer = (usize, u32, u32);
 
 fn gid(host: usize) -> [u8; 16] {
     let mut gid = [0; 16];
@@ -83,11 +97,16 @@ fn gid(host: usize) -> [u8; 16] {
 }
 
 impl Station {
-    /// A QP in RTS on the first port of a host, with ways to both hosts.
-    pub fn new(pair: &mut Pair, host: usize, mtu: u64, messages: u64, rng: &mut Rng) -> Self {
+    /// A QP in RTS on the first port of a host, with ways to both hosts and all groups.
+    pub fn new(
+        pair: &mut Pair,
+        host: usize,
+        qkey: u32,
+        mtu: u64,
+        groups: &[Group],
+        rng: &mut Rng,
+    ) -> Self {
         let mut rng = Rng::new(rng.next());
-        // The upper half of the Q_Keys is for management.
-        let qkey = rng.next() as u32 >> 1;
         let h = pair.host(host);
         let pd = h.alloc_pd();
         let (send, send_cq) = h.create_cq(0, 6);
@@ -96,37 +115,42 @@ impl Station {
         h.start_datagram(number, QpType::Ud, qkey);
         let (key, source) = h.create_mr(pd, SOURCE + SLOTS * SLOT, access::LOCAL_WRITE);
         h.mem.write(source, &rng.bytes(SOURCE as usize)).unwrap();
+        let to_hosts = (0..2).flat_map(|to| [(Target::Host(to), false), (Target::Host(to), true)]);
+        // Multicast goes by the GID, so there is always one.
+        let to_groups = (0..groups.len()).map(|n| (Target::Group(n), true));
         let mut ways = Vec::new();
-        for to in 0..2 {
-            for is_global in [false, true] {
-                let service_level = rng.below(16) as u8;
-                let route = is_global.then(|| Route {
-                    source: gid(host),
-                    destination: gid(to),
-                    traffic_class: rng.next() as u8,
-                    flow_label: rng.below(1 << 20) as u32,
-                    hop_limit: rng.next() as u8,
-                });
-                let mut av = AddressVector {
-                    dlid: lid(to, 1),
-                    sl: service_level,
-                    port: 1,
-                    ..AddressVector::default()
-                };
-                if let Some(route) = &route {
-                    av.flags = AV_GRH;
-                    av.dgid = route.destination;
-                    av.traffic_class = route.traffic_class;
-                    av.flow_label = route.flow_label;
-                    av.hop_limit = route.hop_limit;
-                }
-                ways.push(Way {
-                    handle: h.create_ah(pd, av),
-                    to,
-                    service_level,
-                    route,
-                });
+        for (to, is_global) in to_hosts.chain(to_groups) {
+            let service_level = rng.below(16) as u8;
+            let (dlid, dgid) = match to {
+                Target::Host(to) => (lid(to, 1), gid(to)),
+                Target::Group(n) => (groups[n].mlid, groups[n].mgid),
+            };
+            let route = is_global.then(|| Route {
+                source: gid(host),
+                destination: dgid,
+                traffic_class: rng.next() as u8,
+                flow_label: rng.below(1 << 20) as u32,
+                hop_limit: rng.next() as u8,
+            });
+            let mut av = AddressVector {
+                dlid,
+                sl: service_level,
+                port: 1,
+                ..AddressVector::default()
+            };
+            if let Some(route) = &route {
+                av.flags = AV_GRH;
+                av.dgid = route.destination;
+                av.traffic_class = route.traffic_class;
+                av.flow_label = route.flow_label;
+                av.hop_limit = route.hop_limit;
             }
+            ways.push(Way {
+                handle: h.create_ah(pd, av),
+                to,
+                service_level,
+                route,
+            });
         }
         Station {
             rng,
@@ -141,7 +165,7 @@ impl Station {
             receives: source + SOURCE,
             ways,
             mtu,
-            messages,
+            messages: 0,
             posted: 0,
             outstanding: VecDeque::new(),
             is_broken: false,
@@ -155,6 +179,11 @@ impl Station {
         (self.host, self.number, self.qkey)
     }
 
+    /// Lets it send so many more.
+    pub fn go_on(&mut self, messages: u64) {
+        self.messages += messages;
+    }
+
     pub fn is_done(&self) -> bool {
         self.posted >= self.messages && self.outstanding.is_empty()
     }
@@ -164,7 +193,13 @@ impl Station {
     }
 
     /// One round of the program; whether it found something.
-    pub fn round(&mut self, pair: &mut Pair, peers: &[Peer], network: &mut Datagrams) -> bool {
+    pub fn round(
+        &mut self,
+        pair: &mut Pair,
+        peers: &[Peer],
+        groups: &[Group],
+        network: &mut Datagrams,
+    ) -> bool {
         let mut found = self.take_completions(pair, network);
         if self.is_broken && self.outstanding.is_empty() {
             let attr = QpAttr {
@@ -176,7 +211,7 @@ impl Station {
             assert_eq!(state, QpState::Sqe.raw());
             h.modify_qp(self.number, qp_attr::STATE, attr).unwrap();
             self.is_broken = false;
-            self.tally.ends += 1;
+            self.tally.resumed += 1;
         }
         if self.rng.chance(50) {
             self.post_receives();
@@ -185,7 +220,7 @@ impl Station {
             if self.posted >= self.messages || self.guest.sq_room() == 0 {
                 break;
             }
-            self.post(peers, network);
+            self.post(peers, groups, network);
             found = true;
         }
         self.guest.publish_sends();
@@ -197,13 +232,13 @@ impl Station {
         let room = SLOTS - (self.receives_posted - self.receives_done);
         for _ in 0..room {
             let slot = self.receives + self.receives_posted % SLOTS * SLOT;
-            let sges = self.sges(slot, SLOT);
+            let sges = self.sges(slot, SLOT, self.key);
             self.guest.post_recv(self.receives_posted, &sges);
             self.receives_posted += 1;
         }
     }
 
-    fn sges(&mut self, mut at: u64, mut len: u64) -> Vec<Sge> {
+    fn sges(&mut self, mut at: u64, mut len: u64, key: u32) -> Vec<Sge> {
         let count = 1 + self.rng.below(u64::from(SIZES.send_sge));
         let mut sges = Vec::new();
         for n in 1..=count {
@@ -215,7 +250,7 @@ impl Station {
             sges.push(Sge {
                 addr: at,
                 length: part as u32,
-                lkey: self.key,
+                lkey: key,
             });
             at += part;
             len -= part;
@@ -223,10 +258,20 @@ impl Station {
         sges
     }
 
-    fn post(&mut self, peers: &[Peer], network: &mut Datagrams) {
-        let (to_host, to, qkey) = self.rng.pick(peers);
+    fn post(&mut self, peers: &[Peer], groups: &[Group], network: &mut Datagrams) {
+        // To a group with the Q_Key of anybody; who has another one does not get it.
+        let (to_host, to_qp, qkey) = self.rng.pick(peers);
+        let target = if self.rng.chance(15) {
+            Target::Group(self.rng.below(groups.len() as u64) as usize)
+        } else {
+            Target::Host(to_host)
+        };
+        let (to_qp, targets) = match target {
+            Target::Host(_) => (to_qp, vec![(to_host, to_qp, qkey)]),
+            Target::Group(n) => (MULTICAST_QP, groups[n].members.clone()),
+        };
         let ways: Vec<_> = (0..self.ways.len())
-            .filter(|&n| self.ways[n].to == to_host)
+            .filter(|&n| self.ways[n].to == target)
             .collect();
         let way = self.rng.pick(&ways);
         let is_inline = self.rng.chance(20);
@@ -239,7 +284,8 @@ impl Station {
         } else {
             self.rng.pick(&[0, 1, mtu - 1, mtu, random / 16, random])
         };
-        let is_qkey_right = !self.rng.chance(5);
+        let qkey = if self.rng.chance(5) { qkey ^ 1 } else { qkey };
+        let is_key_right = is_inline || self.rng.below(1000) >= 3;
         let has_imm = self.rng.chance(50);
         let opcode = if has_imm {
             SendOpcode::SendImm
@@ -254,8 +300,8 @@ impl Station {
             opcode: opcode.raw(),
             wr_id: self.posted,
             imm: u32::from_le_bytes(imm),
-            remote: u64::from(to) << 32 | u64::from(self.ways[way].handle),
-            key: if is_qkey_right { qkey } else { qkey ^ 1 },
+            remote: u64::from(to_qp) << 32 | u64::from(self.ways[way].handle),
+            key: qkey,
             ..SendWqe::default()
         };
         for (flag, set) in [
@@ -273,7 +319,8 @@ impl Station {
             wqe.inline_len = len as u16;
             self.guest.write_send(&wqe, &bytes);
         } else {
-            let sges = self.sges(from, len);
+            let key = if is_key_right { self.key } else { WRONG };
+            let sges = self.sges(from, len, key);
             wqe.num_sge = sges.len() as u8;
             self.guest.write_send(&wqe, &elements(&sges));
         }
@@ -282,19 +329,31 @@ impl Station {
         } else if len > mtu {
             self.is_broken = true;
             CqeStatus::LocalLength
+        } else if len > 0 && !is_key_right {
+            self.is_broken = true;
+            CqeStatus::LocalProtection
         } else {
             let way = &self.ways[way];
-            let datagram = Datagram {
-                to: (to_host, to),
+            let datagram = |to| Datagram {
+                to,
                 source_qp: self.number,
                 source_lid: lid(self.host, 1),
                 service_level: way.service_level,
                 route: way.route.clone(),
-                bytes,
+                bytes: bytes.clone(),
                 imm: has_imm.then_some(imm),
                 solicited,
             };
-            network.send(datagram, is_qkey_right);
+            for &(host, qp, own) in &targets {
+                if own == qkey {
+                    network.send(datagram((host, qp)));
+                }
+            }
+            for host in 0..2 {
+                // A packet violates once, however many it is for.
+                let mut here = targets.iter().filter(|target| target.0 == host);
+                network.forbidden += u64::from(here.any(|target| target.2 != qkey));
+            }
             CqeStatus::Success
         };
         self.outstanding.push_back(Outstanding {
@@ -388,9 +447,19 @@ fn route(grh: &[u8], payload: usize) -> Route {
     }
 }
 
-/// All datagrams that a host has refused, by the reason: no receive, a wrong key.
-pub fn refused(pair: &mut Pair, host: usize) -> (u64, u64) {
-    let dropped = pair.host(host).counter(Counter::UdDropped);
-    let violations = pair.host(host).query_port().qkey_violations;
-    (dropped, violations.into())
+/// Datagrams that a host has not given to its programs.
+#[derive(Default)]
+pub struct Refused {
+    /// For want of a receive, by each QP.
+    pub dropped: u64,
+    /// For a wrong key.
+    pub violations: u64,
+}
+
+impl Refused {
+    pub fn add(&mut self, pair: &mut Pair, host: usize) {
+        let host = pair.host(host);
+        self.dropped += host.counter(Counter::UdDropped);
+        self.violations += u64::from(host.query_port().qkey_violations);
+    }
 }

@@ -137,6 +137,13 @@ impl Lane {
             .finish(&|at, len| from.bytes(at, len), &|at, len| to.bytes(at, len));
     }
 
+    /// The requester's software goes on after a failure.
+    pub fn resume(&mut self) {
+        self.model.resume();
+        self.has_failed = false;
+        self.failure = None;
+    }
+
     /// The connection is no more; another one follows.
     pub fn settle(&mut self) {
         let (from, to) = (&self.from, &self.to);

@@ -112,18 +112,10 @@ pub fn run(scenarios: &[Scenario], options: &Options) -> bool {
                 Ok(tally) => {
                     results.0 += tally;
                     results.1 += 1;
-                    let mut extra = String::new();
-                    for (count, what) in [
-                        (tally.ends, "connections ended and made anew"),
-                        (tally.drains, "queues drained"),
-                    ] {
-                        if count > 0 {
-                            extra += &format!(", {count} {what}");
-                        }
-                    }
                     println!(
-                        "simulation {name} ... ok ({seeds} seeds, {} messages{extra}, {:.1} s)",
+                        "simulation {name} ... ok ({seeds} seeds, {} messages{}, {:.1} s)",
                         tally.total(),
+                        tally.happenings(),
                         start.elapsed().as_secs_f64()
                     );
                 }
@@ -150,7 +142,7 @@ pub fn run(scenarios: &[Scenario], options: &Options) -> bool {
         // What the run is for: enough of them, of all kinds.
         let missing = sum.missing();
         if !missing.is_empty() {
-            println!("no message at all: {}", missing.join("; "));
+            println!("none at all: {}", missing.join("; "));
             failed += 1;
         }
         if sum.total() < MESSAGES {

@@ -24,20 +24,13 @@ pub struct Tally {
     pub ends: u64,
     /// Send queues drained and resumed.
     pub drains: u64,
+    /// Send queues that went on after a failed request.
+    pub resumed: u64,
     /// Receives that brought something, of services that may lose.
     pub arrived: u64,
 }
 
 impl Tally {
-    /// What software did, and no messages.
-    pub fn of_software(ends: u64, drains: u64) -> Self {
-        Tally {
-            ends,
-            drains,
-            ..Tally::default()
-        }
-    }
-
     pub fn count(&mut self, opcode: SendOpcode, len: u64, mtu: u64) {
         let by = OPCODES.iter().position(|(o, _)| *o == opcode);
         let size = match len {
@@ -56,9 +49,12 @@ impl Tally {
         self.messages.iter().flatten().sum()
     }
 
-    /// Opcodes and sizes of which there is no message; an atomic has one size.
+    /// Opcodes and sizes of which there is no message, and what else did not happen; an atomic has one
+    /// size.
     pub fn missing(&self) -> Vec<String> {
-        let mut missing = Vec::new();
+        let counts = self.counts();
+        let never = counts.iter().filter(|(count, _)| *count == 0);
+        let mut missing: Vec<_> = never.map(|(_, what)| what.to_string()).collect();
         for ((opcode, name), sizes) in OPCODES.iter().zip(&self.messages) {
             let is_atomic = matches!(opcode, SendOpcode::CompareSwap | SendOpcode::FetchAdd);
             for (size, count) in SIZES.iter().zip(sizes) {
@@ -68,6 +64,23 @@ impl Tally {
             }
         }
         missing
+    }
+
+    fn counts(&self) -> [(u64, &'static str); 3] {
+        [
+            (self.ends, "connections ended and made anew"),
+            (self.drains, "queues drained"),
+            (self.resumed, "queues resumed after a failure"),
+        ]
+    }
+
+    /// What happened to connections and queues, as far as it did.
+    pub fn happenings(&self) -> String {
+        let counts = self.counts();
+        let happened = counts.iter().filter(|(count, _)| *count > 0);
+        happened
+            .map(|(count, what)| format!(", {count} {what}"))
+            .collect()
     }
 
     /// Messages of each opcode.
@@ -101,6 +114,7 @@ impl AddAssign for Tally {
         }
         self.ends += other.ends;
         self.drains += other.drains;
+        self.resumed += other.resumed;
         self.arrived += other.arrived;
     }
 }

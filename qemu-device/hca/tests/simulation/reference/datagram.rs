@@ -4,6 +4,7 @@
 //! - A datagram arrives whole or not at all, once, unless the link itself repeats packets. Datagrams
 //!   may overtake each other.
 //! - It arrives only where its Q_Key is the QP's.
+//! - One to a group arrives at each member, also at the sender where that is one.
 //! - The receiver is told who has sent it, and by which way.
 
 use std::collections::HashMap;
@@ -46,7 +47,7 @@ pub struct Datagrams {
     counts: HashMap<Datagram, Count>,
     pub sent: u64,
     pub arrived: u64,
-    /// Sent with a Q_Key that is not the receiver's.
+    /// Packets that come to a host where a receiver has another Q_Key.
     pub forbidden: u64,
 }
 
@@ -59,14 +60,10 @@ impl Datagrams {
         }
     }
 
-    /// One is sent, with the receiver's Q_Key or another.
-    pub fn send(&mut self, datagram: Datagram, is_qkey_right: bool) {
-        if is_qkey_right {
-            self.counts.entry(datagram).or_default().sent += 1;
-            self.sent += 1;
-        } else {
-            self.forbidden += 1;
-        }
+    /// One is sent to a receiver that has its Q_Key.
+    pub fn send(&mut self, datagram: Datagram) {
+        self.counts.entry(datagram).or_default().sent += 1;
+        self.sent += 1;
     }
 
     /// One has arrived.

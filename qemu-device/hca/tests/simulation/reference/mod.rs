@@ -182,6 +182,9 @@ pub trait Model {
     /// A request was posted that must fail.
     fn must_fail(&self) -> bool;
 
+    /// Software goes on after a failed request, once all behind it are flushed.
+    fn resume(&mut self);
+
     /// From now on the connection may end at any time, for a reason outside of this direction: the
     /// first request to fail may do so with one of these statuses.
     fn cut(&mut self, first: &[CqeStatus]);

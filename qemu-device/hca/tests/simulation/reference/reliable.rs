@@ -372,6 +372,10 @@ impl Model for Reliable {
         self.refused
     }
 
+    fn resume(&mut self) {
+        unreachable!("a reliable connection ends with its first failure");
+    }
+
     fn cut(&mut self, first: &[CqeStatus]) {
         self.cut.extend(first);
     }

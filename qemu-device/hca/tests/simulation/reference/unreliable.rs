@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! One direction of an unreliable connection.
 //!
-//! - Every request succeeds, in order, whatever becomes of it on the way.
+//! - Every request succeeds, in order, whatever becomes of it on the way; also one that the responder
+//!   may not serve, which changes nothing there and takes no receive.
+//! - A request with a wrong key of the own side fails, and what is posted after it is flushed, until
+//!   software goes on.
 //! - A SEND arrives whole or not at all, and what arrives does so in the order of sending. Nothing
 //!   arrives twice, unless the link itself repeats packets: then a message may, at once.
 //! - A WRITE that does not arrive whole may have left a part of its bytes.
@@ -13,6 +16,12 @@ use ochre_hw::cqe::CqeStatus;
 use super::{
     is_there, scatter, Completion, Effects, Image, Look, Model, Operation, Receive, Request,
 };
+
+/// A request whose end the requester does not know of, and how it must end.
+struct Posted {
+    request: Request,
+    status: CqeStatus,
+}
 
 /// Bytes of a WRITE.
 struct Written {
@@ -27,7 +36,9 @@ pub struct Unreliable {
     requester: Image,
     /// The link repeats packets.
     repeats: bool,
-    requests: VecDeque<Request>,
+    requests: VecDeque<Posted>,
+    /// A request has failed since software went on.
+    is_broken: bool,
     receives: VecDeque<Receive>,
     /// Messages that may still arrive.
     messages: VecDeque<Request>,
@@ -45,12 +56,49 @@ impl Unreliable {
             requester,
             repeats,
             requests: VecDeque::new(),
+            is_broken: false,
             receives: VecDeque::new(),
             messages: VecDeque::new(),
             last: None,
             writes: Vec::new(),
             sent: 0,
             arrived: 0,
+        }
+    }
+
+    /// How a request that is posted now must end.
+    fn status(&self, request: &Request) -> CqeStatus {
+        if self.is_broken {
+            CqeStatus::WorkRequestFlushed
+        } else if !request.own_key && request.len() > 0 {
+            CqeStatus::LocalProtection
+        } else {
+            CqeStatus::Success
+        }
+    }
+
+    /// Whether the responder may serve it. No byte is touched by a message without bytes.
+    fn is_allowed(&self, request: &Request) -> bool {
+        match request.operation {
+            Operation::Write { at, .. } if request.len() > 0 => {
+                request.key && self.responder.has(at, request.len())
+            }
+            _ => true,
+        }
+    }
+
+    /// It is on its way.
+    fn go(&mut self, request: &Request) {
+        if let Operation::Write { at, bytes } = &request.operation {
+            self.writes.push(Written {
+                request: request.id,
+                effects: vec![(*at, bytes.clone())],
+                is_certain: false,
+            });
+        }
+        if request.takes_receive() {
+            self.sent += 1;
+            self.messages.push_back(request.clone());
         }
     }
 
@@ -74,19 +122,16 @@ impl Unreliable {
 
 impl Model for Unreliable {
     fn post(&mut self, request: Request) {
-        assert!(!request.has_result() && request.own_key && request.key);
-        if let Operation::Write { at, bytes } = &request.operation {
-            self.writes.push(Written {
-                request: request.id,
-                effects: vec![(*at, bytes.clone())],
-                is_certain: false,
-            });
+        assert!(
+            !request.has_result(),
+            "no answer comes on such a connection"
+        );
+        let status = self.status(&request);
+        self.is_broken = status != CqeStatus::Success;
+        if !self.is_broken && self.is_allowed(&request) {
+            self.go(&request);
         }
-        if request.takes_receive() {
-            self.sent += 1;
-            self.messages.push_back(request.clone());
-        }
-        self.requests.push_back(request);
+        self.requests.push_back(Posted { request, status });
     }
 
     fn post_receive(&mut self, receive: Receive) {
@@ -95,15 +140,16 @@ impl Model for Unreliable {
 
     fn sent(&mut self, c: &Completion, _: Look<'_>) {
         loop {
-            let request = self.requests.pop_front().expect("a request is under way");
-            if !request.signaled {
+            let Posted { request, status } =
+                self.requests.pop_front().expect("a request is under way");
+            if !request.signaled && status == CqeStatus::Success {
                 assert!(request.id != c.id, "request {} is unsignaled", c.id);
                 continue;
             }
             let expected = Completion {
                 id: request.id,
                 opcode: request.opcode(),
-                status: CqeStatus::Success,
+                status,
                 len: 0,
                 imm: None,
                 solicited: false,
@@ -149,6 +195,11 @@ impl Model for Unreliable {
 
     fn must_fail(&self) -> bool {
         false
+    }
+
+    fn resume(&mut self) {
+        assert!(self.is_broken && self.requests.is_empty());
+        self.is_broken = false;
     }
 
     fn cut(&mut self, _: &[CqeStatus]) {}
