@@ -332,7 +332,7 @@ impl Connection {
             return false;
         }
         pair.host(n).ring(self.ends[n].number, guest);
-        if self.lanes[n].model.must_fail() {
+        if self.style.kind == QpType::Rc && self.lanes[n].model.must_fail() {
             // Both ends go to the error state with it, and so does the other direction.
             self.lanes[1 - n].model.cut(&GONE);
         }

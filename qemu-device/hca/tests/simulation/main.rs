@@ -421,6 +421,14 @@ fn wrong_requests_on_unreliable_connections() -> Traffic {
     traffic
 }
 
+fn software_interferes_with_unreliable_connections() -> Traffic {
+    let mut traffic = wrong_requests_on_unreliable_connections().many(6);
+    traffic.style.trouble = 40;
+    traffic.style.mix.messages = 1000;
+    traffic.shares_cqs = true;
+    traffic
+}
+
 fn datagrams_on_a_clean_link() -> DatagramTraffic {
     DatagramTraffic {
         faults: Faults::default(),
@@ -466,6 +474,7 @@ fn scenarios() -> Vec<Scenario> {
         uc_on_a_clean_link: 1200..1203,
         uc_on_a_losing_link: 1300..1304,
         wrong_requests_on_unreliable_connections: 1350..1354,
+        software_interferes_with_unreliable_connections: 1380..1383,
         datagrams_on_a_clean_link: 1400..1403,
         datagrams_on_a_bad_link: 1500..1503,
     }

@@ -7,6 +7,8 @@
 //!   software goes on.
 //! - A SEND arrives whole or not at all, and what arrives does so in the order of sending. Nothing
 //!   arrives twice, unless the link itself repeats packets: then a message may, at once.
+//! - Software may break or reset either end at any time: then the requests that are left are flushed, in
+//!   order, and so are the receives.
 //! - A WRITE that does not arrive whole may have left a part of its bytes.
 
 use std::collections::VecDeque;
@@ -39,6 +41,11 @@ pub struct Unreliable {
     requests: VecDeque<Posted>,
     /// A request has failed since software went on.
     is_broken: bool,
+    /// The connection may end at any time, and nothing is sent any more.
+    is_cut: bool,
+    /// It has ended: nothing but flushes comes, of sends and of receives.
+    sends_flushed: bool,
+    receives_flushed: bool,
     receives: VecDeque<Receive>,
     /// Messages that may still arrive.
     messages: VecDeque<Request>,
@@ -57,6 +64,9 @@ impl Unreliable {
             repeats,
             requests: VecDeque::new(),
             is_broken: false,
+            is_cut: false,
+            sends_flushed: false,
+            receives_flushed: false,
             receives: VecDeque::new(),
             messages: VecDeque::new(),
             last: None,
@@ -68,7 +78,7 @@ impl Unreliable {
 
     /// How a request that is posted now must end.
     fn status(&self, request: &Request) -> CqeStatus {
-        if self.is_broken {
+        if self.is_broken || self.is_cut {
             CqeStatus::WorkRequestFlushed
         } else if !request.own_key && request.len() > 0 {
             CqeStatus::LocalProtection
@@ -139,17 +149,32 @@ impl Model for Unreliable {
     }
 
     fn sent(&mut self, c: &Completion, _: Look<'_>) {
+        self.sends_flushed |= self.is_cut && c.status == CqeStatus::WorkRequestFlushed;
         loop {
-            let Posted { request, status } =
-                self.requests.pop_front().expect("a request is under way");
-            if !request.signaled && status == CqeStatus::Success {
-                assert!(request.id != c.id, "request {} is unsignaled", c.id);
+            let posted = self.requests.pop_front().expect("a request is under way");
+            let Posted { request, status } = posted;
+            let is_silent = !request.signaled && status == CqeStatus::Success;
+            if request.id != c.id {
+                assert!(
+                    is_silent,
+                    "request {} completes before {}",
+                    request.id, c.id
+                );
                 continue;
             }
+            assert!(
+                !is_silent || self.sends_flushed,
+                "request {} is unsignaled",
+                c.id
+            );
             let expected = Completion {
                 id: request.id,
                 opcode: request.opcode(),
-                status,
+                status: if self.sends_flushed {
+                    CqeStatus::WorkRequestFlushed
+                } else {
+                    status
+                },
                 len: 0,
                 imm: None,
                 solicited: false,
@@ -161,6 +186,17 @@ impl Model for Unreliable {
 
     fn received(&mut self, c: &Completion, look: Look<'_>) {
         let receive = self.receives.pop_front().expect("a receive is posted");
+        if c.status == CqeStatus::WorkRequestFlushed {
+            assert_eq!(c.id, receive.id, "receives are flushed in order");
+            assert!(
+                self.is_cut,
+                "receive {} is flushed, and nothing has failed",
+                c.id
+            );
+            self.receives_flushed = true;
+            return;
+        }
+        assert!(!self.receives_flushed, "receive {} after a flush", c.id);
         let repeated = self.last.as_ref().filter(|_| self.repeats);
         if repeated.is_some_and(|last| Self::is(last, &receive, c, look)) {
             return;
@@ -194,7 +230,7 @@ impl Model for Unreliable {
     }
 
     fn must_fail(&self) -> bool {
-        false
+        self.is_broken
     }
 
     fn resume(&mut self) {
@@ -202,7 +238,9 @@ impl Model for Unreliable {
         self.is_broken = false;
     }
 
-    fn cut(&mut self, _: &[CqeStatus]) {}
+    fn cut(&mut self, _: &[CqeStatus]) {
+        self.is_cut = true;
+    }
 
     fn finish(&mut self, requester: Look<'_>, responder: Look<'_>) {
         assert!(self.requests.is_empty(), "requests without an end");
@@ -218,6 +256,15 @@ impl Model for Unreliable {
     }
 
     fn settle(&mut self, _: Look<'_>, _: Look<'_>) {
-        unreachable!("nothing cuts an unreliable connection here");
+        self.requests.clear();
+        self.receives.clear();
+        // They may have come nowhere, and it was no link that lost them.
+        self.sent -= self.messages.len() as u64;
+        self.messages.clear();
+        self.last = None;
+        self.is_broken = false;
+        self.is_cut = false;
+        self.sends_flushed = false;
+        self.receives_flushed = false;
     }
 }
