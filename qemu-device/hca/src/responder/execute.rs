@@ -153,24 +153,20 @@ fn send<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, packet: &Packet<'_>) -> Result<bo
 fn write<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, packet: &Packet<'_>) -> Result<bool, Fault> {
     let bth = packet.bth();
     let op = bth.opcode.op;
+    let need = access::REMOTE_WRITE;
+    let mut region = None;
     let (va, key, len, got) = match (packet.reth(), qp.responder.message) {
         (Some(reth), _) => {
-            if qp.attr.access & access::REMOTE_WRITE == 0 || reth.len > MAX_MESSAGE {
+            if qp.attr.access & need == 0 || reth.len > MAX_MESSAGE {
                 return Err(INVALID);
             }
-            if reth.len > 0 {
+            let (va, key, len) = (reth.va, reth.rkey, reth.len);
+            if len > 0 {
                 // The whole range is checked before the first byte is written.
-                ctx.mrs
-                    .check(
-                        reth.rkey,
-                        qp.pd,
-                        reth.va,
-                        reth.len.into(),
-                        access::REMOTE_WRITE,
-                    )
-                    .map_err(refused)?;
+                let whole = ctx.mrs.check(key, qp.pd, va, len.into(), need);
+                region = Some(whole.map_err(refused)?);
             }
-            (reth.va, reth.rkey, reth.len, 0)
+            (va, key, len, 0)
         }
         (None, Message::Write { va, key, len, got }) => (va, key, len, got),
         (None, _) => return Err(INVALID),
@@ -194,11 +190,15 @@ fn write<D: Dma>(qp: &mut Qp, ctx: &mut Ctx<D>, packet: &Packet<'_>) -> Result<b
     }
     if !payload.is_empty() {
         let at = va.wrapping_add(got.into());
-        let bytes = payload.len() as u64;
-        let region = ctx
-            .mrs
-            .check(key, qp.pd, at, bytes, access::REMOTE_WRITE)
-            .map_err(refused)?;
+        let region = match region {
+            Some(region) => region,
+            // It may have gone since the first packet.
+            None => {
+                let bytes = payload.len() as u64;
+                let part = ctx.mrs.check(key, qp.pd, at, bytes, need);
+                part.map_err(refused)?
+            }
+        };
         region
             .write(&ctx.dma, at, payload)
             .map_err(|e| refused(e.into()))?;
