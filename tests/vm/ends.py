@@ -12,7 +12,7 @@ from pyverbs.qp import QPAttr
 
 PORT = 1
 # Patience of everything that should happen soon, seconds.
-PATIENCE = 30
+PATIENCE = 120
 ALL_RIGHTS = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
               | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC)
 REMOTE_RIGHTS = ALL_RIGHTS & ~e.IBV_ACCESS_LOCAL_WRITE

@@ -13,9 +13,9 @@ seed=${OCHRE_SEED:-1}
 # storm SECONDS: the two do their worst, with each other and alone.
 storm() {
 	local code=0 server
-	lab exec b -- timeout 120 "$hostile" storm $((seed + 1000000)) "$1" >"$scratch/storm.b" 2>&1 &
+	lab exec b -- timeout "$(seconds 120)" "$hostile" storm $((seed + 1000000)) "$1" >"$scratch/storm.b" 2>&1 &
 	server=$!
-	lab exec a -- timeout 120 "$hostile" storm "$seed" "$1" b >"$scratch/storm.a" 2>&1 || code=1
+	lab exec a -- timeout "$(seconds 120)" "$hostile" storm "$seed" "$1" b >"$scratch/storm.a" 2>&1 || code=1
 	wait $server || code=1
 	[ $code -eq 0 ] || cat "$scratch"/storm.?
 	return $code
@@ -31,7 +31,7 @@ check "the subnet is up" active b
 before_a=$(vm a "rdma resource")
 before_b=$(vm b "rdma resource")
 check "bystanders begin" bystanders
-rows lab exec a -- timeout 60 "$hostile" limits
+rows lab exec a -- timeout "$(seconds 60)" "$hostile" limits
 check "a storm of nonsense in both VMs, from seed $seed" storm 15
 sed 's/^/# /' "$scratch"/storm.?
 check "bystanders go on" bystanders_go_on

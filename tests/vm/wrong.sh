@@ -10,7 +10,7 @@
 # table [WORD]: the cases, each a line of the report.
 table() {
 	lab exec b -- python3 "$here/wrong.py" serve "$OCHRE_DEVICE" >"$scratch/server" 2>&1 &
-	rows lab exec a -- timeout 150 python3 "$here/wrong.py" run "$OCHRE_DEVICE" b "$@"
+	rows lab exec a -- timeout "$(seconds 150)" python3 "$here/wrong.py" run "$OCHRE_DEVICE" b "$@"
 	wait $!
 }
 

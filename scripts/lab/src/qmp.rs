@@ -11,8 +11,10 @@ use std::time::Duration;
 use anyhow::{anyhow, bail, Context, Result};
 use serde_json::{json, Value};
 
+use crate::patience;
+
 /// How long QEMU may take to answer; it is busy with the guest at times.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// A connection to one QEMU.
 #[derive(Debug)]
@@ -84,11 +86,12 @@ impl Qmp {
             .stream
             .write_all(text.as_bytes())
             .with_context(|| format!("QMP {name}"))?;
+        let limit = patience::of(LIMIT);
         loop {
-            let answer = match inner.answers.recv_timeout(PATIENCE) {
+            let answer = match inner.answers.recv_timeout(limit) {
                 Ok(answer) => answer,
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("QMP {name}: no answer within {} s", PATIENCE.as_secs())
+                    bail!("QMP {name}: no answer within {} s", limit.as_secs())
                 }
                 Err(RecvTimeoutError::Disconnected) => bail!("QMP {name}: QEMU has gone"),
             };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context as _, Result};
 use ochre_hw::doorbell;
 
-use crate::objects::Loop;
+use crate::objects::{Loop, PATIENCE};
 use crate::pages::PAGE;
 use crate::uverbs::Context;
 
@@ -56,7 +56,7 @@ pub fn victim() -> Result<()> {
     let start = Instant::now();
     while !own.qps[0].needs_wake() {
         ensure!(
-            start.elapsed() < Duration::from_secs(20),
+            start.elapsed() < PATIENCE,
             "the device never wants to be told of sends"
         );
         thread::sleep(Duration::from_millis(1));

@@ -22,7 +22,7 @@ usage: ochre-hostile storm SEED SECONDS [HOST]   rounds of nonsense, with anothe
 
 const TCP_PORT: u16 = 18602;
 /// How long the other machine may take.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Connects to the other machine's program, or waits for it.
 fn meet(host: Option<&str>) -> Result<TcpStream> {

@@ -28,7 +28,7 @@ pub const SIZES: QpSizes = QpSizes {
 };
 
 /// How long something that is bound to come may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A completion queue.
 #[derive(Debug)]

@@ -26,7 +26,9 @@ const RECEIVES: usize = 2 * WINDOW + 1;
 /// Bytes of the last message.
 const GOODBYE: usize = 4;
 /// How long requests may take to be flushed once the first has failed.
-const FLUSH: Duration = Duration::from_secs(20);
+const FLUSH: Duration = Duration::from_secs(120);
+/// How long after a failed call the event may come that explains it.
+const EXPLAINED: Duration = Duration::from_secs(60);
 
 /// How the traffic ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +225,7 @@ impl Stream {
 
     /// A call that failed because the device is going is no error; its event tells.
     fn or_gone(&self, error: anyhow::Error) -> Result<Option<End>> {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + EXPLAINED;
         while Instant::now() < until {
             if self.queue.wait(200)?.event && self.gone() {
                 return Ok(Some(End::DeviceGone));
