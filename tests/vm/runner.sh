@@ -48,9 +48,14 @@ interrupted() {
 	[ "$1" = KILL ] || { [ $code -gt 128 ] && [ ! -e "/tmp/ochre-lab-$pid-0" ]; }
 }
 
-plan 6
+# Programs start fast, and what is built on the host is seen.
+cached='mounts() { grep -E "^[^ ]+ $1 9p " /proc/mounts; }
+mounts /usr | grep cache= && for folder in / /usr/local /usr/src; do mounts $folder | grep -v cache= || exit 1; done'
+
+plan 7
 check "a command's exit code is the runner's" code_is 3 sh -c 'exit 3'
 check "a signal shows as 128 and its number" code_is 137 sh -c 'kill -KILL $$'
+check "a guest caches its programs, and nothing that may change" code_is 0 sh -c "$cached"
 check "a guest that panics is reported at once" dead c
 check "a guest that powers off is reported at once" dead o
 check "SIGTERM leaves nothing behind" interrupted TERM

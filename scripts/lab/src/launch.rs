@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::guard;
 use crate::paths;
-use crate::proto::AGENT_PORT;
+use crate::proto::{AGENT_PORT, USR_TAG};
 
 /// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +208,16 @@ fn qemu(config: &Config, run: &Path) -> Vec<String> {
     add(
         "-device",
         format!("virtserialport,chardev=agent,name={AGENT_PORT}"),
+    );
+    // The guest does not cache the root file system, because it has to see what a build changes in the
+    // checkout: there each page of a program is a request to QEMU. What it may cache it gets once more.
+    add(
+        "-fsdev",
+        "local,id=usr,path=/usr,security_model=none,readonly=on,multidevs=remap".into(),
+    );
+    add(
+        "-device",
+        format!("virtio-9p-pci,fsdev=usr,mount_tag={USR_TAG}"),
     );
     if let Some(side) = &config.side {
         let path = side.socket.display();

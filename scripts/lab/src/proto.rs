@@ -22,6 +22,9 @@ const MAX_PAYLOAD: usize = 4 << 20;
 /// Name of the virtio-serial port that carries the agent's frames.
 pub const AGENT_PORT: &str = "ochre.agent";
 
+/// Tag under which a VM offers its guest `/usr` once more, to be cached.
+pub const USR_TAG: &str = "ochre.usr";
+
 /// Bytes of a program's input or output; base64 in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Bytes(pub Vec<u8>);

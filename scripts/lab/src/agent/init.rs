@@ -18,6 +18,8 @@ use nix::sys::reboot::{reboot, RebootMode};
 use nix::sys::wait::{wait, WaitStatus};
 use nix::unistd::Pid;
 
+use crate::proto::USR_TAG;
+
 /// File systems of the kernel: type, place, options.
 const MOUNTS: &[(&str, &str, &str)] = &[
     ("proc", "/proc", ""),
@@ -34,6 +36,10 @@ const MOUNTS: &[(&str, &str, &str)] = &[
 /// Folders that the guest may change; the changes are lost with it. The checkout and the cache may be
 /// in one of them, so none is hidden by an empty file system.
 const WRITABLE: &[&str] = &["/etc", "/var", "/root", "/tmp"];
+
+/// Where `/usr` of the root file system is seen, and what of it somebody may change while the guest runs.
+const ROOT_USR: &str = "/run/root-usr";
+const CHANGING: &[&str] = &["local", "src"];
 
 /// Names of the VMs on the Ethernet between them.
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n192.168.64.1 a\n192.168.64.2 b\n";
@@ -55,6 +61,7 @@ pub(super) fn run() -> io::Result<()> {
             attach(kind, place, options);
         }
     }
+    cache_usr();
     for &folder in WRITABLE {
         let scratch = format!("/run/writable{folder}");
         let (upper, work) = (format!("{scratch}/upper"), format!("{scratch}/work"));
@@ -116,6 +123,35 @@ pub(super) fn run() -> io::Result<()> {
         Ok(never) => match never {},
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Lays a `/usr` that the guest caches over that of the root file system: under translation programs start
+/// several times as fast. Folders of it that may change while the guest runs stay as they are.
+fn cache_usr() {
+    let mounted = fs::create_dir_all(ROOT_USR).and_then(|()| {
+        bind("/usr", ROOT_USR)?;
+        let options = "trans=virtio,version=9p2000.L,access=any,cache=loose,msize=512000";
+        mount(
+            Some(USR_TAG),
+            "/usr",
+            Some("9p"),
+            MsFlags::MS_RDONLY,
+            Some(options),
+        )?;
+        for folder in CHANGING {
+            bind(&format!("{ROOT_USR}/{folder}"), &format!("/usr/{folder}"))?;
+        }
+        Ok(())
+    });
+    if let Err(error) = mounted {
+        eprintln!("ochre-agent: /usr is not cached, or not whole: {error}");
+    }
+}
+
+fn bind(from: &str, to: &str) -> io::Result<()> {
+    let none = None::<&str>;
+    mount(Some(from), to, none, MsFlags::MS_BIND, none)?;
+    Ok(())
 }
 
 fn attach(kind: &str, place: &str, options: &str) {
